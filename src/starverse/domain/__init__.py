@@ -1,0 +1,1 @@
+"""Rules as pure functions over frozen data: no I/O, no clock, no randomness, no SQL, no framework."""
