@@ -1,0 +1,194 @@
+"""The launch spec that an engine hands to a launcher, what the launcher reports, what it is told.
+
+Everything is level-triggered: each message of the channel carries the whole :class:`LauncherState` one
+way and the whole :class:`Desired` state the other way, so a lost or repeated message changes nothing.
+Read by launchers, so this module imports the standard library only, and little of it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+PROTOCOL_VERSION = 1
+EXIT_FOR_REQUEUE = 99
+"""The exit code that asks for a place in the queue (Slurm's ``RequeueExit``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedCard:
+    """A card of the allocation. ``uuid`` is what is injected; ``declared`` cards are not really there."""
+
+    card_id: str
+    index: int
+    uuid: str
+    model: str
+    declared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A host folder shown inside the sandbox."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Per node. ``disk_bytes_per_second`` ``None``: no limit."""
+
+    cpus: float
+    memory_bytes: int
+    processes: int = 4096
+    disk_bytes_per_second: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Checkpoints for a script that makes none itself: a workspace folder, copied every interval."""
+
+    folder: str
+    interval_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """All that a launcher needs; written to ``spec.json`` (0600) in the allocation's folder.
+
+    ``folder`` is the allocation's own folder on the host (claim, state, report, notice); ``workspace``,
+    ``checkpoints`` and ``logs`` are host folders of the job. ``resume_from`` is the name of a checkpoint
+    folder inside ``checkpoints``, ``""`` on a first run. ``funded_seconds`` counts from *ready*.
+    ``unix_uid`` ``None``: the platform does not run as root, the launcher keeps its own user. ``channel``
+    is the Unix socket that the launcher dials; ``api_socket`` the one that the shims inside reach, with
+    ``api_token`` (scoped to the team, dead with the allocation). ``signal_name`` ``None``: SIGUSR1 for
+    processes that handle it.
+    """
+
+    allocation_id: str
+    job_id: str
+    job_number: str
+    team_id: str
+    attempt: int
+    node: str
+    cards: tuple[GrantedCard, ...]
+    script: str
+    arguments: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    folder: str
+    workspace: str
+    checkpoints: str
+    logs: str
+    output: str
+    error: str | None
+    open_mode: str
+    chdir: str
+    mounts: tuple[Mount, ...]
+    limits: Limits
+    resume_from: str
+    template: Template | None
+    driver: str
+    network: str
+    unix_uid: int | None
+    time_limit_seconds: int
+    funded_seconds: int
+    grace_seconds: int
+    signal_name: str | None
+    signal_seconds_before_end: int
+    signal_to_batch_shell: bool
+    log_cap_bytes: int
+    channel: str
+    channel_token: str
+    api_socket: str | None
+    api_token: str | None
+    kill_after_seconds: int = 10
+    version: int = PROTOCOL_VERSION
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> LaunchSpec:
+        """Raises ``ValueError`` when the text is not a launch spec of this protocol version."""
+        raw = json.loads(text)
+        if raw.get("version") != PROTOCOL_VERSION:
+            raise ValueError(
+                f"launch spec version {raw.get('version')!r}; this launcher speaks {PROTOCOL_VERSION}"
+            )
+        raw["cards"] = tuple(GrantedCard(**card) for card in raw["cards"])
+        raw["mounts"] = tuple(Mount(**mount) for mount in raw["mounts"])
+        raw["environment"] = tuple((name, value) for name, value in raw["environment"])
+        raw["arguments"] = tuple(raw["arguments"])
+        raw["limits"] = Limits(**raw["limits"])
+        raw["template"] = Template(**raw["template"]) if raw["template"] else None
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherState:
+    """The launcher's whole report; times are seconds since the epoch (UTC), ``None``: not yet.
+
+    ``phase`` is ``claimed``, ``running``, ``stopping`` or ``ended``. ``ready_at`` is the first exec of
+    the script, ``ended_at`` the exit of its last process, taken with a clock that does not jump.
+    ``alive_at`` is the last heartbeat. ``stopped_by`` says what the launcher did before the exit
+    (``""``: nothing; else ``notice``, ``time_limit``, ``unfunded``, ``stop``); ``failure`` is the text
+    of a start that failed; ``out_of_memory`` whether the memory limit killed it.
+    """
+
+    allocation_id: str
+    attempt: int
+    phase: str
+    boot_id: str
+    alive_at: float
+    ready_at: float | None = None
+    ended_at: float | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    stopped_by: str = ""
+    failure: str = ""
+    out_of_memory: bool = False
+    notice_reason: str = ""
+    notice_deadline: float | None = None
+    funded_until: float | None = None
+    version: int = PROTOCOL_VERSION
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> LauncherState:
+        """Unknown keys of a newer launcher are passed over; raises ``ValueError`` on anything else wrong."""
+        return cls(**_known(cls, text))
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What the platform wants of a launcher, whole each time.
+
+    ``funded_until`` ``None``: as in the spec. ``notice_reason`` ``""``: no notice. ``stop``: TERM now,
+    KILL after ``kill_after_seconds``. ``release``: the end is recorded, the launcher may go.
+    """
+
+    funded_until: float | None = None
+    notice_reason: str = ""
+    notice_deadline: float | None = None
+    stop: bool = False
+    release: bool = False
+    version: int = PROTOCOL_VERSION
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Desired:
+        return cls(**_known(cls, text))
+
+
+def _known(cls: type[LauncherState] | type[Desired], text: str) -> dict[str, Any]:
+    raw = json.loads(text)
+    if not isinstance(raw, dict):
+        raise ValueError(f"not a {cls.__name__}: {text[:80]!r}")
+    names = {f.name for f in fields(cls)}
+    return {name: value for name, value in raw.items() if name in names}
