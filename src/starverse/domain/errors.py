@@ -31,7 +31,11 @@ class StarverseError(Exception):
     code = "internal"
 
     def __init__(
-        self, detail: str | None = None, *, hint: str | None = None, context: Mapping[str, object] | None = None
+        self,
+        detail: str | None = None,
+        *,
+        hint: str | None = None,
+        context: Mapping[str, object] | None = None,
     ) -> None:
         self.detail = detail or " ".join((type(self).__doc__ or "").split())
         self.hint = hint
@@ -112,7 +116,7 @@ class LimitExceeded(StarverseError):
 
 
 class TooLarge(StarverseError):
-    """What was sent is over the size limit; leave files out with .starverseignore or use a dataset or disk."""
+    """What was sent is over the size limit; leave files out with .starverseignore, or use a dataset."""
 
     code = "too_large"
 

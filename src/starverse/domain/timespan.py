@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -64,7 +65,7 @@ class Timespan:
         """The parts of this span between those of ``instants`` that lie strictly inside it, in order."""
         edges = sorted({utc(i) for i in instants if self.start < i < self.end})
         bounds = [self.start, *edges, self.end]
-        return [Timespan(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        return [Timespan(a, b) for a, b in itertools.pairwise(bounds)]
 
 
 def ceil_to_second(instant: datetime) -> datetime:

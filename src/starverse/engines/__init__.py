@@ -1,1 +1,1 @@
-"""Where allocations run: ``base`` (the protocol), ``local`` (this machine), ``fake`` (tests and simulation)."""
+"""Where allocations run: ``base`` (the protocol), ``local``, ``fake`` (tests, simulation)."""

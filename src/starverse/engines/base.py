@@ -50,7 +50,7 @@ class CardReport:
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """A link between two cards of one node by index; higher ``quality`` is better (NVLink 100, PCIe switch 50)."""
+    """A link between two cards of a node by index; higher is better (NVLink 100, one PCIe switch 50)."""
 
     a: int
     b: int

@@ -184,7 +184,7 @@ def advance(transitions: Mapping[S, frozenset[S]], old: S, new: S) -> S:
 
 
 def path(transitions: Mapping[S, frozenset[S]], old: S, new: S) -> tuple[S, ...] | None:
-    """The shortest way from ``old`` to ``new``, without ``old``; ``()`` when equal, ``None`` when there is none.
+    """The shortest way from ``old`` to ``new``, without ``old``; ``()`` when equal, ``None`` when none.
 
     Late news ("it has ended" about an allocation still recorded as starting) is applied along this way.
     """
