@@ -1,0 +1,87 @@
+"""The platform's shared parts, made once in ``main.py`` and passed to every use case."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from starverse.app.ports import Clock, Ids, Wakeups
+from starverse.db.session import Database
+from starverse.engines.base import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Operator's choices that the use cases read (``config.py`` reads them from file, environment, flags)."""
+
+    data: Path
+    grace_seconds: int = 120
+    kill_after_seconds: int = 10
+    driver: str = "bwrap"
+    host_network_allowed: bool = True
+    disk_reserve_bytes: int = 1 * 1024**3
+    folder_bytes_max: int = 100 * 1024**2
+    log_cap_bytes: int = 1 * 1024**3
+    workspace_keep_days: int = 14
+    checkpoint_interval_seconds: int = 1800
+    checkpoints_kept: int = 3
+    lease_seconds: int = 30
+    start_timeout_seconds: int = 120
+    disk_bytes_per_second: int | None = None
+    unix_uid_first: int = 200_000
+    registration_open: bool = True
+    mock_gateway: bool = True
+    timezone: str = "Asia/Shanghai"
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where things lie in the data folder; every name is made from ids, never from what people typed."""
+
+    data: Path
+
+    @property
+    def folders(self) -> Path:
+        """Packed submit folders by content: ``<team>/<sha256>.tar.gz``."""
+        return self.data / "folders"
+
+    def workspace(self, workspace_id: str) -> Path:
+        return self.data / "workspaces" / workspace_id
+
+    def checkpoints(self, job_id: str) -> Path:
+        return self.data / "checkpoints" / job_id
+
+    def logs(self, job_id: str) -> Path:
+        """``<attempt>.out`` and, where the streams are apart, ``<attempt>.err``."""
+        return self.data / "logs" / job_id
+
+    def allocation(self, allocation_id: str) -> Path:
+        return self.data / "allocations" / allocation_id
+
+    def dataset(self, dataset_id: str) -> Path:
+        return self.data / "datasets" / dataset_id
+
+    @property
+    def channel_socket(self) -> Path:
+        return self.data / "channel.sock"
+
+    @property
+    def api_socket(self) -> Path:
+        """The API on a Unix socket, for the shims inside sandboxes."""
+        return self.data / "api.sock"
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Database, engine, clock, ids, wake-ups and settings."""
+
+    database: Database
+    engine: Engine
+    clock: Clock
+    ids: Ids
+    wakeups: Wakeups
+    settings: Settings
+
+    @property
+    def paths(self) -> Paths:
+        return Paths(self.settings.data)
