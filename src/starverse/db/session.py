@@ -57,7 +57,7 @@ class Database:
             yield connection
 
     def write_retrying(self, act: Callable[[Connection], T]) -> T:
-        """Run ``act`` in a write transaction; again when the database reports a lost race (at most 5 times)."""
+        """Run ``act`` in a write transaction, again (at most 5 times) when it lost a race."""
         for attempt in range(_RETRIES):
             try:
                 with self.write() as connection:
@@ -65,7 +65,7 @@ class Database:
             except OperationalError as error:
                 if attempt == _RETRIES - 1 or not _is_lost_race(error):
                     raise
-                time.sleep(random.uniform(0.001, 0.01) * 2**attempt)  # noqa: S311 - jitter, not a secret
+                time.sleep(random.uniform(0.001, 0.01) * 2**attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def now_answers(self) -> bool:
