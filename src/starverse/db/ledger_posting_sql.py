@@ -1,0 +1,219 @@
+"""The SQL of the posting path, as the drivers take it.
+
+Every charge passes here, and compiled statements would cost more than the database does: so plain text with
+lists bound as one parameter, the same text every time. ``ledger_tables`` has the columns and constraints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from starverse.db.metadata import from_micros, to_micros
+from starverse.domain.errors import Conflict
+from starverse.domain.ids import LedgerAccountId, TransferId
+from starverse.domain.ledger.accounts import AccountKind, LedgerAccount
+from starverse.domain.ledger.posting import LedgerState, Posting
+from starverse.domain.ledger.transfers import Purpose, Transfer, TransferKind
+from starverse.domain.money import Money
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    """How a dialect writes "one of this list", its parameter mark, and the lock on rows to be changed."""
+
+    one_of: str
+    mark: str
+    lock: str
+    bind_list: Any
+
+    def sql(self, template: str) -> str:
+        return template.replace("ONE_OF", self.one_of).replace("LOCK", self.lock).replace("?", self.mark)
+
+
+_DIALECTS = {
+    "sqlite": _Dialect("IN (SELECT value FROM json_each(?))", "?", "", json.dumps),
+    "postgresql": _Dialect("= ANY(?)", "%s", "FOR UPDATE", list),
+}
+
+_LOAD_ACCOUNTS = """
+SELECT id, kind, team_id, label, expires_at, redeemed_at,
+       debits_pending, debits_posted, credits_pending, credits_posted
+FROM ledger_accounts WHERE id ONE_OF ORDER BY id LOCK"""
+
+_LOAD_TRANSFERS = """
+SELECT id, kind, debit_id, credit_id, amount, purpose, subject, resolves, refunds, expires_at
+FROM transfers WHERE id ONE_OF"""
+
+_LOAD_RESOLUTIONS = "SELECT resolves, kind FROM transfers WHERE resolves ONE_OF"
+
+_LOAD_REFUNDED = "SELECT refunds, amount FROM transfers WHERE refunds ONE_OF"
+
+_UPDATE_ACCOUNT = """
+UPDATE ledger_accounts SET debits_pending = ?, debits_posted = ?, credits_pending = ?, credits_posted = ?
+WHERE id = ? AND debits_pending = ? AND debits_posted = ? AND credits_pending = ? AND credits_posted = ?"""
+
+_INSERT_TRANSFER = """
+INSERT INTO transfers (id, kind, debit_id, credit_id, amount, purpose, subject, resolves, refunds, expires_at,
+                       recorded_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+_INSERT_HOLD = "INSERT INTO open_holds (transfer_id, debit_id, expires_at) VALUES (?, ?, ?)"
+
+_DELETE_HOLD = "DELETE FROM open_holds WHERE transfer_id = ?"
+
+_STATEMENTS = {
+    name: {
+        statement: dialect.sql(statement)
+        for statement in (
+            _LOAD_ACCOUNTS,
+            _LOAD_TRANSFERS,
+            _LOAD_RESOLUTIONS,
+            _LOAD_REFUNDED,
+            _UPDATE_ACCOUNT,
+            _INSERT_TRANSFER,
+            _INSERT_HOLD,
+            _DELETE_HOLD,
+        )
+    }
+    for name, dialect in _DIALECTS.items()
+}
+
+_ACCOUNT_KINDS = {kind.value: kind for kind in AccountKind}
+_TRANSFER_KINDS = {kind.value: kind for kind in TransferKind}
+_PURPOSES = {purpose.value: purpose for purpose in Purpose}
+_KIND_TEXT = {kind: kind.value for kind in TransferKind}
+_PURPOSE_TEXT = {purpose: purpose.value for purpose in Purpose}
+
+
+def load_state(connection: Connection, groups: Sequence[Sequence[Transfer]]) -> LedgerState:
+    """The part of the books that these groups touch, its ledger accounts locked until commit."""
+    account_ids: set[str] = set()
+    own: list[str] = []
+    resolved: list[str] = []
+    refunded: list[str] = []
+    for group in groups:
+        for transfer in group:
+            account_ids.add(transfer.debit)
+            account_ids.add(transfer.credit)
+            own.append(transfer.id)
+            if transfer.resolves is not None:
+                resolved.append(transfer.resolves)
+            if transfer.refunds is not None:
+                refunded.append(transfer.refunds)
+    accounts = {row[0]: _account(row) for row in _rows(connection, _LOAD_ACCOUNTS, account_ids)}
+    recorded = _rows(connection, _LOAD_TRANSFERS, own + resolved + refunded)
+    sums: dict[TransferId, Money] = {}
+    for payment_id, micro in _rows(connection, _LOAD_REFUNDED, refunded):
+        sums[payment_id] = sums.get(payment_id, Money(0)) + Money(micro)
+    return LedgerState(
+        accounts=accounts,
+        transfers={row[0]: _transfer(row) for row in recorded},
+        resolutions={
+            hold_id: _TRANSFER_KINDS[kind] for hold_id, kind in _rows(connection, _LOAD_RESOLUTIONS, resolved)
+        },
+        refunded=sums,
+    )
+
+
+def write_posting(
+    connection: Connection, before: Mapping[LedgerAccountId, LedgerAccount], posting: Posting, now: datetime
+) -> None:
+    """Write counters (only where they are still as loaded), transfers and open holds; three executemany."""
+    statements = _STATEMENTS[connection.dialect.name]
+    rows = [(*_counters(account), account.id, *_counters(before[account.id])) for account in posting.changed]
+    if rows:
+        written = connection.exec_driver_sql(statements[_UPDATE_ACCOUNT], rows).rowcount
+        if written != len(rows):
+            raise Conflict("A ledger account changed while it was posted to; try again.")
+    at = to_micros(now)
+    connection.exec_driver_sql(
+        statements[_INSERT_TRANSFER], [_transfer_row(transfer, at) for transfer in posting.created]
+    )
+    pending = TransferKind.PENDING
+    taken = [
+        (transfer.id, transfer.debit, _micros(transfer.expires_at))
+        for transfer in posting.created
+        if transfer.kind is pending
+    ]
+    if taken:
+        connection.exec_driver_sql(statements[_INSERT_HOLD], taken)
+    ended = [(transfer.resolves,) for transfer in posting.created if transfer.resolves is not None]
+    if ended:
+        connection.exec_driver_sql(statements[_DELETE_HOLD], ended)
+
+
+def _rows(connection: Connection, statement: str, ids: Iterable[str]) -> Sequence[Sequence[Any]]:
+    wanted = list(ids)
+    if not wanted:
+        return ()
+    name = connection.dialect.name
+    bound = _DIALECTS[name].bind_list(wanted)
+    return connection.exec_driver_sql(_STATEMENTS[name][statement], (bound,)).fetchall()
+
+
+def _account(row: Sequence[Any]) -> LedgerAccount:
+    account_id, kind, team_id, label, expires_at, redeemed_at, *counters = row
+    return LedgerAccount(
+        account_id,
+        _ACCOUNT_KINDS[kind],
+        team_id,
+        label,
+        _instant(expires_at),
+        _instant(redeemed_at),
+        *map(Money, counters),
+    )
+
+
+def _transfer(row: Sequence[Any]) -> Transfer:
+    transfer_id, kind, debit, credit, micro, purpose, subject, resolves, refunds, expires_at = row
+    return Transfer(
+        transfer_id,
+        _TRANSFER_KINDS[kind],
+        debit,
+        credit,
+        Money(micro),
+        _PURPOSES[purpose],
+        subject,
+        resolves,
+        refunds,
+        _instant(expires_at),
+    )
+
+
+def _transfer_row(transfer: Transfer, at: int) -> tuple[object, ...]:
+    return (
+        transfer.id,
+        _KIND_TEXT[transfer.kind],
+        transfer.debit,
+        transfer.credit,
+        transfer.amount.micro,
+        _PURPOSE_TEXT[transfer.purpose],
+        transfer.subject,
+        transfer.resolves,
+        transfer.refunds,
+        _micros(transfer.expires_at),
+        at,
+    )
+
+
+def _counters(account: LedgerAccount) -> tuple[int, int, int, int]:
+    return (
+        account.debits_pending.micro,
+        account.debits_posted.micro,
+        account.credits_pending.micro,
+        account.credits_posted.micro,
+    )
+
+
+def _micros(instant: datetime | None) -> int | None:
+    return None if instant is None else to_micros(instant)
+
+
+def _instant(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
