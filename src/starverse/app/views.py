@@ -1,0 +1,217 @@
+"""What the use cases take and answer about jobs: frozen, free of rows and of JSON.
+
+``http/`` turns them into the REST shapes; ``app/jobs.py`` fills them. Times are aware UTC, money is
+:class:`~starverse.domain.money.Money`; ``None`` means "not yet" or "does not apply".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from starverse.domain.money import Money
+from starverse.domain.tariff import Tariff
+from starverse.domain.workloads.reasons import EndCause
+from starverse.domain.workloads.states import AllocationState, JobState
+
+T = TypeVar("T")
+
+PAGE_ITEMS_DEFAULT = 100
+PAGE_ITEMS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Part of a list. ``next_cursor`` ``None``: this is the last part; else an opaque text to ask on with."""
+
+    items: tuple[T, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitRequest:
+    """A batch script as it was handed over.
+
+    ``options`` are those of the command line by long name without dashes (they win over ``#SBATCH``
+    lines); a repeated option is a tuple, a flag is ``""``. ``environment`` holds ``SBATCH_*`` input
+    variables and the variables that ``--export`` names. ``folder_id`` (``sha256:<hex>``) names an uploaded
+    folder of the team; ``None`` starts with an empty workspace. ``submit_dir`` is where the caller stood,
+    for display only. ``lint``: tell what would happen and its price, change nothing.
+    """
+
+    script: str
+    script_name: str = "script.sh"
+    arguments: tuple[str, ...] = ()
+    options: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    folder_id: str | None = None
+    submit_dir: str = ""
+    lint: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveOption:
+    """An option as it will be used. ``origin``: ``line 4``, ``command line``, ``SBATCH_TIMELIMIT``, ``default``."""
+
+    name: str
+    value: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionRemark:
+    """A line or option that is not used (ignored) or not accepted (refused), and why. ``line`` ``None``:
+    it stood in no line of the script (command line, environment)."""
+
+    line: int | None
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PriceView:
+    """What a job costs now. ``hour`` is one hour of one task at the present rate; ``time_limit_cost`` one
+    task from now to its time limit. ``text`` says it to people; ``cheaper`` names what would cost less."""
+
+    tariff: Tariff
+    hour: Money
+    time_limit_cost: Money
+    text: str
+    cheaper: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointView:
+    """A job's newest published checkpoint."""
+
+    step: int
+    attempt: int
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CardView:
+    """A card of an allocation, or the card count of a node; ``declared`` cards are not really there."""
+
+    id: str
+    node: str
+    index: int
+    model: str
+    uuid: str
+    declared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeView:
+    """An announced stop."""
+
+    reason: str
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationView:
+    """One run of a job (``ALLOCATION`` of the API)."""
+
+    id: str
+    attempt: int
+    state: AllocationState
+    cause: EndCause | None
+    message: str
+    tariff: Tariff
+    nodes: tuple[str, ...]
+    cards: tuple[CardView, ...]
+    placed_at: datetime
+    ready_at: datetime | None
+    ended_at: datetime | None
+    notice: NoticeView | None
+    exit_code: int | None
+    exit_signal: int | None
+    resume_from: str
+    charged: Money
+    lost_work_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job, or one task of an array (``JOB`` of the API).
+
+    ``number`` is what people type: ``123`` or ``123_4``; ``array_number`` the array's own number where it
+    is a task. ``attempts`` counts runs so far, ``restart_count`` those after the first. ``cost_so_far``
+    counts charges only, ``lost_work_seconds`` what was run after the newest verified checkpoint at each
+    kill. ``progress`` is the last progress line of the log. ``allocations`` is filled by ``get`` only;
+    ``tasks`` (state -> count) is filled for the whole of an array only.
+    """
+
+    id: str
+    number: str
+    name: str
+    team: str
+    account: str
+    state: JobState
+    reason: str
+    message: str
+    tariff: Tariff
+    card: str | None
+    cards: int
+    nodes: int
+    fabric: str | None
+    time_limit_seconds: int
+    submitted_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    exit_code: int | None
+    exit_signal: int | None
+    attempts: int
+    restart_count: int
+    node_list: str
+    cost_label: str | None
+    comment: str | None
+    partition: str | None
+    submit_dir: str
+    array_index: int | None
+    array_number: int | None
+    dependency_text: str
+    begin_at: datetime | None
+    cost_so_far: Money
+    lost_work_seconds: int
+    checkpoint: CheckpointView | None
+    progress: str | None
+    price_hour: Money
+    workspace_id: str
+    team_id: str
+    allocations: tuple[AllocationView, ...] = ()
+    tasks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitResult:
+    """What a submission, or a lint, came to.
+
+    A submission has ``job`` (of an array: its first task) and ``jobs_count``; a lint has neither, and lists
+    what is effective, ignored and refused. ``price`` is ``None`` only for a lint with refusals that make
+    a price impossible.
+    """
+
+    job: JobView | None
+    jobs_count: int
+    notices: tuple[str, ...]
+    price: PriceView | None
+    effective: tuple[EffectiveOption, ...] = ()
+    ignored: tuple[OptionRemark, ...] = ()
+    refused: tuple[OptionRemark, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list, newest first. Empty ``states``: all. ``all_teams``: of every team the caller is in
+    (an operator: every team there is). ``label`` is a cost label. ``limit`` is between 1 and 1000."""
+
+    states: tuple[JobState, ...] = ()
+    name: str | None = None
+    label: str | None = None
+    all_teams: bool = False
+    limit: int = PAGE_ITEMS_DEFAULT
+    cursor: str | None = None
