@@ -53,7 +53,7 @@ class SubmitRequest:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveOption:
-    """An option as it will be used. ``origin``: ``line 4``, ``command line``, ``SBATCH_TIMELIMIT``, ``default``."""
+    """An option as it will be used; ``origin`` is where from: a line, the command line, a variable, the default."""
 
     name: str
     value: str
