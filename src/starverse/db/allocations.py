@@ -1,0 +1,149 @@
+"""Allocations with their nodes and cards. A card is in one open allocation at most: the index says so."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+
+from starverse.db.tables import allocation_cards, allocation_nodes, allocations
+from starverse.domain.errors import Conflict
+from starverse.domain.workloads.records import Allocation
+from starverse.domain.workloads.states import (
+    ALLOCATION_TRANSITIONS,
+    OPEN_ALLOCATION_STATES,
+    AllocationState,
+    advance,
+)
+
+_COLUMNS = tuple(f.name for f in dataclasses.fields(Allocation) if f.name not in ("nodes", "cards"))
+
+
+def insert_allocation(connection: Connection, new: Allocation) -> None:
+    """Insert with its nodes and open cards; a card that is open elsewhere raises ``IntegrityError``."""
+    connection.execute(insert(allocations).values({name: getattr(new, name) for name in _COLUMNS}))
+    connection.execute(
+        insert(allocation_nodes),
+        [{"allocation_id": new.id, "position": i, "node_id": node} for i, node in enumerate(new.nodes)],
+    )
+    if new.cards:
+        connection.execute(
+            insert(allocation_cards),
+            [{"allocation_id": new.id, "card_id": card, "open": True} for card in new.cards],
+        )
+
+
+def get(connection: Connection, allocation_id: str) -> Allocation | None:
+    return next(iter(_read(connection, allocations.c.id == allocation_id)), None)
+
+
+def open_ones(connection: Connection) -> list[Allocation]:
+    """All that hold cards now, oldest first."""
+    return _read(connection, allocations.c.state.in_(OPEN_ALLOCATION_STATES))
+
+
+def of_jobs(connection: Connection, job_ids: Collection[str]) -> dict[str, list[Allocation]]:
+    """All runs of these jobs, by job, first attempt first."""
+    found: dict[str, list[Allocation]] = {job_id: [] for job_id in job_ids}
+    for allocation in _read(connection, allocations.c.job_id.in_(job_ids)):
+        found[allocation.job_id].append(allocation)
+    return found
+
+
+def not_closed(connection: Connection) -> list[Allocation]:
+    """Those whose money is not settled yet, open ones included."""
+    return _read(connection, allocations.c.closed_at.is_(None))
+
+
+def not_cleaned(connection: Connection, limit: int = 200) -> list[Allocation]:
+    """Those that are over but whose leftovers on the node were not removed yet."""
+    return _read(
+        connection,
+        allocations.c.state.not_in(OPEN_ALLOCATION_STATES) & allocations.c.cleaned_at.is_(None),
+        limit=limit,
+    )
+
+
+def open_cards(connection: Connection) -> dict[str, str]:
+    """Card id -> the open allocation that holds it."""
+    rows = connection.execute(
+        select(allocation_cards.c.card_id, allocation_cards.c.allocation_id).where(
+            allocation_cards.c.open.is_(True)
+        )
+    )
+    return {row.card_id: row.allocation_id for row in rows}
+
+
+def change(connection: Connection, allocation: Allocation, **changes: Any) -> Allocation:
+    """Write changed fields if nobody wrote since it was read; raises ``Conflict`` otherwise.
+
+    A new ``state`` must be a transition of the table; leaving the open states frees the cards.
+    """
+    state: AllocationState | None = changes.get("state")
+    if state is not None and state != allocation.state:
+        advance(ALLOCATION_TRANSITIONS, allocation.state, state)
+    changed = connection.execute(
+        update(allocations)
+        .where(
+            allocations.c.id == allocation.id,
+            allocations.c.generation == allocation.generation,
+            allocations.c.state == allocation.state,
+        )
+        .values(**changes, generation=allocation.generation + 1)
+    ).rowcount
+    if changed != 1:
+        raise Conflict(f"allocation {allocation.id} was changed by someone else at the same moment")
+    if allocation.open and state is not None and state not in OPEN_ALLOCATION_STATES:
+        connection.execute(
+            update(allocation_cards)
+            .where(allocation_cards.c.allocation_id == allocation.id)
+            .values(open=False)
+        )
+    return dataclasses.replace(allocation, **changes, generation=allocation.generation + 1)
+
+
+def note_alive(connection: Connection, seen: Iterable[tuple[str, datetime]]) -> None:
+    """Record proofs of life, never backwards. Not a transition: no generation is used up."""
+    for allocation_id, alive_at in seen:
+        connection.execute(
+            update(allocations)
+            .where(
+                allocations.c.id == allocation_id,
+                func.coalesce(allocations.c.alive_at, 0) < alive_at,
+            )
+            .values(alive_at=alive_at)
+        )
+
+
+def _read(connection: Connection, where: ColumnElement[bool], limit: int | None = None) -> list[Allocation]:
+    rows = connection.execute(
+        select(allocations).where(where).order_by(allocations.c.placed_at, allocations.c.id).limit(limit)
+    ).all()
+    ids = [row.id for row in rows]
+    nodes: dict[str, list[str]] = defaultdict(list)
+    cards: dict[str, list[str]] = defaultdict(list)
+    if ids:
+        for row in connection.execute(
+            select(allocation_nodes.c.allocation_id, allocation_nodes.c.node_id)
+            .where(allocation_nodes.c.allocation_id.in_(ids))
+            .order_by(allocation_nodes.c.position)
+        ):
+            nodes[row.allocation_id].append(row.node_id)
+        for row in connection.execute(
+            select(allocation_cards.c.allocation_id, allocation_cards.c.card_id)
+            .where(allocation_cards.c.allocation_id.in_(ids))
+            .order_by(allocation_cards.c.card_id)
+        ):
+            cards[row.allocation_id].append(row.card_id)
+    return [
+        Allocation(
+            **{name: getattr(row, name) for name in _COLUMNS},
+            nodes=tuple(nodes[row.id]),
+            cards=tuple(cards[row.id]),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,173 @@
+"""Jobs and their workspaces. Every change is conditional on the generation: a lost race is a ``Conflict``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Connection, Row, Select, and_, func, insert, select, update
+
+from starverse.db.tables import allocations, counters, jobs, workspaces
+from starverse.domain.errors import Conflict
+from starverse.domain.workloads.records import Job
+from starverse.domain.workloads.specs import JobSpec
+from starverse.domain.workloads.states import JOB_TRANSITIONS, JobState, advance
+
+_SPEC = TypeAdapter(JobSpec)
+_FIELDS = tuple(f.name for f in dataclasses.fields(Job))
+
+
+def next_number(connection: Connection, name: str, first: int = 1) -> int:
+    """The next number of a counter that people see, such as ``job``; never given twice."""
+    taken = connection.execute(
+        update(counters)
+        .where(counters.c.name == name)
+        .values(value=counters.c.value + 1)
+        .returning(counters.c.value)
+    ).scalar_one_or_none()
+    if taken is None:
+        connection.execute(insert(counters).values(name=name, value=first))
+        return first
+    return int(taken)
+
+
+def insert_workspace(
+    connection: Connection, workspace_id: str, team_id: str, folder_id: str | None, now: datetime
+) -> None:
+    """Record the workspace of a submission; its files are unpacked when the first task starts."""
+    connection.execute(
+        insert(workspaces).values(id=workspace_id, team_id=team_id, folder_id=folder_id, created_at=now)
+    )
+
+
+def workspace_folder(connection: Connection, workspace_id: str) -> str | None:
+    """The packed folder that a workspace starts from; ``None``: it starts empty."""
+    return connection.execute(
+        select(workspaces.c.folder_id).where(workspaces.c.id == workspace_id)
+    ).scalar_one()
+
+
+def insert_jobs(connection: Connection, new: Iterable[Job]) -> None:
+    """Insert jobs as they are."""
+    specs: dict[int, str] = {}
+    rows = []
+    for job in new:
+        spec = specs.setdefault(id(job.spec), _SPEC.dump_json(job.spec).decode())
+        row = {name: getattr(job, name) for name in _FIELDS if name != "spec"}
+        rows.append({**row, "name": job.spec.name, "spec": spec, "tariff": job.spec.tariff})
+    connection.execute(insert(jobs), rows)
+
+
+def get(connection: Connection, job_id: str) -> Job | None:
+    return next(iter(_read(connection, _all().where(jobs.c.id == job_id))), None)
+
+
+def get_many(connection: Connection, job_ids: Collection[str]) -> dict[str, Job]:
+    """Those of the jobs that exist, by id."""
+    return {job.id: job for job in _read(connection, _all().where(jobs.c.id.in_(job_ids)))}
+
+
+def by_number(connection: Connection, number: int, array_index: int | None = None) -> list[Job]:
+    """The job, the one task, or (no index given) all tasks of an array, by index."""
+    query = _all().where(jobs.c.number == number)
+    if array_index is not None:
+        query = query.where(jobs.c.array_index == array_index)
+    return _read(connection, query.order_by(jobs.c.array_index))
+
+
+def in_state(connection: Connection, *states: JobState) -> list[Job]:
+    """Jobs of all teams in these states, oldest first."""
+    return _read(connection, _all().where(jobs.c.state.in_(states)).order_by(jobs.c.submitted_at, jobs.c.id))
+
+
+def states_of(
+    connection: Connection, numbers: Collection[int]
+) -> dict[tuple[int, int | None], tuple[JobState, datetime | None]]:
+    """State and start time by (number, array index), for dependencies; light, no specs are read."""
+    rows = connection.execute(
+        select(jobs.c.number, jobs.c.array_index, jobs.c.state, jobs.c.started_at).where(
+            jobs.c.number.in_(numbers)
+        )
+    )
+    return {(row.number, row.array_index): (row.state, row.started_at) for row in rows}
+
+
+def search(
+    connection: Connection,
+    team_id: str | None,
+    *,
+    states: Collection[JobState] = (),
+    name: str | None = None,
+    before: tuple[int, int] | None = None,
+    limit: int = 100,
+) -> list[Job]:
+    """Newest first; ``team_id`` ``None``: every team (operators). ``before``: (number, array index or -1)."""
+    query = _all()
+    task = func.coalesce(jobs.c.array_index, -1)
+    if team_id is not None:
+        query = query.where(jobs.c.team_id == team_id)
+    if states:
+        query = query.where(jobs.c.state.in_(states))
+    if name is not None:
+        query = query.where(jobs.c.name == name)
+    if before is not None:
+        query = query.where((jobs.c.number < before[0]) | and_(jobs.c.number == before[0], task > before[1]))
+    return _read(connection, query.order_by(jobs.c.number.desc(), task).limit(limit))
+
+
+def running_tasks(connection: Connection) -> dict[int, int]:
+    """Array number -> tasks that hold cards now."""
+    rows = connection.execute(
+        select(jobs.c.number, func.count())
+        .select_from(jobs.join(allocations, allocations.c.job_id == jobs.c.id))
+        .where(
+            jobs.c.array_index.is_not(None),
+            allocations.c.state.in_(["placed", "starting", "running", "stopping"]),
+        )
+        .group_by(jobs.c.number)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def change(connection: Connection, job: Job, **changes: Any) -> Job:
+    """Write changed fields if nobody wrote since ``job`` was read; raises ``Conflict`` otherwise.
+
+    A new ``state`` must be a transition of the table.
+    """
+    state = changes.get("state")
+    if state is not None and state != job.state:
+        advance(JOB_TRANSITIONS, job.state, state)
+    changed = connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job.id, jobs.c.generation == job.generation, jobs.c.state == job.state)
+        .values(**changes, generation=job.generation + 1)
+    ).rowcount
+    if changed != 1:
+        raise Conflict(f"job {job.display_number} was changed by someone else at the same moment")
+    return dataclasses.replace(job, **changes, generation=job.generation + 1)
+
+
+def set_waiting(connection: Connection, notes: Iterable[tuple[str, str, str]]) -> None:
+    """Note why queued jobs wait: (job id, reason, message). Not a transition: no generation is used up."""
+    for job_id, reason, message in notes:
+        connection.execute(
+            update(jobs)
+            .where(jobs.c.id == job_id, jobs.c.state == JobState.QUEUED)
+            .values(reason=reason, message=message)
+        )
+
+
+def _all() -> Select[Any]:
+    return select(jobs)
+
+
+def _read(connection: Connection, query: Select[Any]) -> list[Job]:
+    return [_job(row) for row in connection.execute(query)]
+
+
+def _job(row: Row[Any]) -> Job:
+    fields = {name: getattr(row, name) for name in _FIELDS if name != "spec"}
+    return Job(**fields, spec=_SPEC.validate_json(row.spec))

@@ -1,0 +1,97 @@
+"""A job and an allocation as they stand in the database: spec, state, reason and what is known of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from starverse.domain.ids import format_job_number
+from starverse.domain.tariff import Tariff
+from starverse.domain.workloads.reasons import EndCause, NoticeReason
+from starverse.domain.workloads.specs import JobSpec
+from starverse.domain.workloads.states import OPEN_ALLOCATION_STATES, AllocationState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job or one array task. ``generation`` counts the writes: changes are conditional on it.
+
+    ``reason`` is a ``WaitReason`` while queued, a ``JobEndReason`` once ended. ``not_before`` delays the
+    next start (after a failed one); ``resume_allowed`` false: the next run starts from nothing.
+    """
+
+    id: str
+    number: int
+    array_index: int | None
+    team_id: str
+    account_id: str
+    workspace_id: str
+    spec: JobSpec
+    state: JobState
+    reason: str
+    message: str
+    submitted_at: datetime
+    generation: int = 0
+    attempts: int = 0
+    failed_starts: int = 0
+    reclaims_without_checkpoint: int = 0
+    not_before: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    resume_allowed: bool = True
+
+    @property
+    def display_number(self) -> str:
+        return format_job_number(self.number, self.array_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """One run of a job. ``cards`` are card ids by node order; ``fabric`` and ``zone`` name the pool.
+
+    ``closed_at``: its last usage is charged and its hold resolved; ``cleaned_at``: nothing of it is left
+    on the node. ``resume_from`` is the checkpoint folder's name, ``""`` for a first run.
+    """
+
+    id: str
+    job_id: str
+    attempt: int
+    team_id: str
+    account_id: str
+    tariff: Tariff
+    card_model: str | None
+    fabric: str
+    zone: str
+    state: AllocationState
+    placed_at: datetime
+    nodes: tuple[str, ...]
+    cards: tuple[str, ...]
+    cpus: int
+    memory_bytes: int
+    channel_token: str
+    resume_from: str = ""
+    cause: EndCause | None = None
+    message: str = ""
+    generation: int = 0
+    submitted_at: datetime | None = None
+    ready_at: datetime | None = None
+    ended_at: datetime | None = None
+    alive_at: datetime | None = None
+    closed_at: datetime | None = None
+    cleaned_at: datetime | None = None
+    funded_until: datetime | None = None
+    notice_reason: NoticeReason | None = None
+    notice_at: datetime | None = None
+    notice_deadline: datetime | None = None
+    notice_for: str | None = None
+    stop_requested_at: datetime | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it holds its cards."""
+        return self.state in OPEN_ALLOCATION_STATES
