@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from starverse.db.tables import allocation_cards, allocation_nodes, allocations
 from starverse.domain.errors import Conflict
@@ -113,7 +113,7 @@ def note_alive(connection: Connection, seen: Iterable[tuple[str, datetime]]) -> 
             update(allocations)
             .where(
                 allocations.c.id == allocation_id,
-                func.coalesce(allocations.c.alive_at, 0) < alive_at,
+                allocations.c.alive_at.is_(None) | (allocations.c.alive_at < alive_at),
             )
             .values(alive_at=alive_at)
         )

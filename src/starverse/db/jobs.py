@@ -45,9 +45,10 @@ def insert_workspace(
 
 def workspace_folder(connection: Connection, workspace_id: str) -> str | None:
     """The packed folder that a workspace starts from; ``None``: it starts empty."""
-    return connection.execute(
+    folder: str | None = connection.execute(
         select(workspaces.c.folder_id).where(workspaces.c.id == workspace_id)
     ).scalar_one()
+    return folder
 
 
 def insert_jobs(connection: Connection, new: Iterable[Job]) -> None:
