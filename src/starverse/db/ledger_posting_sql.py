@@ -7,12 +7,14 @@ lists bound as one parameter, the same text every time. ``ledger_tables`` has th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from starverse.db.metadata import from_micros, to_micros
 from starverse.domain.errors import Conflict
@@ -106,16 +108,17 @@ def load_state(connection: Connection, groups: Sequence[Sequence[Transfer]]) -> 
                 resolved.append(transfer.resolves)
             if transfer.refunds is not None:
                 refunded.append(transfer.refunds)
-    accounts = {row[0]: _account(row) for row in _rows(connection, _LOAD_ACCOUNTS, account_ids)}
-    recorded = _rows(connection, _LOAD_TRANSFERS, own + resolved + refunded)
+    driver = _Driver(connection)
+    accounts = {row[0]: _account(row) for row in driver.rows(_LOAD_ACCOUNTS, account_ids)}
+    recorded = driver.rows(_LOAD_TRANSFERS, own + resolved + refunded)
     sums: dict[TransferId, Money] = {}
-    for payment_id, micro in _rows(connection, _LOAD_REFUNDED, refunded):
+    for payment_id, micro in driver.rows(_LOAD_REFUNDED, refunded):
         sums[payment_id] = sums.get(payment_id, Money(0)) + Money(micro)
     return LedgerState(
         accounts=accounts,
         transfers={row[0]: _transfer(row) for row in recorded},
         resolutions={
-            hold_id: _TRANSFER_KINDS[kind] for hold_id, kind in _rows(connection, _LOAD_RESOLUTIONS, resolved)
+            hold_id: _TRANSFER_KINDS[kind] for hold_id, kind in driver.rows(_LOAD_RESOLUTIONS, resolved)
         },
         refunded=sums,
     )
@@ -125,16 +128,12 @@ def write_posting(
     connection: Connection, before: Mapping[LedgerAccountId, LedgerAccount], posting: Posting, now: datetime
 ) -> None:
     """Write counters (only where they are still as loaded), transfers and open holds; three executemany."""
-    statements = _STATEMENTS[connection.dialect.name]
+    driver = _Driver(connection)
     rows = [(*_counters(account), account.id, *_counters(before[account.id])) for account in posting.changed]
-    if rows:
-        written = connection.exec_driver_sql(statements[_UPDATE_ACCOUNT], rows).rowcount
-        if written != len(rows):
-            raise Conflict("A ledger account changed while it was posted to; try again.")
+    if rows and driver.execute_many(_UPDATE_ACCOUNT, rows) != len(rows):
+        raise Conflict("A ledger account changed while it was posted to; try again.")
     at = to_micros(now)
-    connection.exec_driver_sql(
-        statements[_INSERT_TRANSFER], [_transfer_row(transfer, at) for transfer in posting.created]
-    )
+    driver.execute_many(_INSERT_TRANSFER, [_transfer_row(transfer, at) for transfer in posting.created])
     pending = TransferKind.PENDING
     taken = [
         (transfer.id, transfer.debit, _micros(transfer.expires_at))
@@ -142,19 +141,51 @@ def write_posting(
         if transfer.kind is pending
     ]
     if taken:
-        connection.exec_driver_sql(statements[_INSERT_HOLD], taken)
+        driver.execute_many(_INSERT_HOLD, taken)
     ended = [(transfer.resolves,) for transfer in posting.created if transfer.resolves is not None]
     if ended:
-        connection.exec_driver_sql(statements[_DELETE_HOLD], ended)
+        driver.execute_many(_DELETE_HOLD, ended)
 
 
-def _rows(connection: Connection, statement: str, ids: Iterable[str]) -> Sequence[Sequence[Any]]:
-    wanted = list(ids)
-    if not wanted:
-        return ()
-    name = connection.dialect.name
-    bound = _DIALECTS[name].bind_list(wanted)
-    return connection.exec_driver_sql(_STATEMENTS[name][statement], (bound,)).fetchall()
+class _Driver:
+    """The driver's cursors inside the connection's transaction.
+
+    SQLAlchemy's result objects cost more than a small SQLite statement; the errors stay SQLAlchemy's, so
+    that what retries a lost race sees them.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        name = connection.dialect.name
+        self._connection = connection
+        self._statements = _STATEMENTS[name]
+        self._bind_list = _DIALECTS[name].bind_list
+
+    def rows(self, statement: str, ids: Iterable[str]) -> Sequence[Sequence[Any]]:
+        """The rows that a loading statement finds for a list of ids; none asked, none read."""
+        wanted = list(ids)
+        if not wanted:
+            return ()
+        with self._cursor(statement) as cursor:
+            cursor.execute(self._statements[statement], (self._bind_list(wanted),))
+            return cast(Sequence[Sequence[Any]], cursor.fetchall())
+
+    def execute_many(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
+        """Execute a changing statement for every row; how many rows it changed in all."""
+        with self._cursor(statement) as cursor:
+            cursor.executemany(self._statements[statement], rows)
+            return int(cursor.rowcount)
+
+    @contextmanager
+    def _cursor(self, statement: str) -> Iterator[Any]:
+        dialect = self._connection.dialect
+        base_error = cast(type[Exception], dialect.loaded_dbapi.Error)
+        cursor = self._connection.connection.cursor()
+        try:
+            yield cursor
+        except base_error as error:
+            raise DBAPIError.instance(statement, None, error, base_error, dialect=dialect) from error
+        finally:
+            cursor.close()
 
 
 def _account(row: Sequence[Any]) -> LedgerAccount:
