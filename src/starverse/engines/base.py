@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from starverse.domain.cluster import CardReport, LinkReport, NodeReport
 from starverse.domain.errors import StarverseError
 from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
 
@@ -19,6 +20,18 @@ class EngineUnavailable(StarverseError):
     """The engine does not answer right now; nothing is known to have changed, it is asked again later."""
 
     code = "engine_unavailable"
+
+
+__all__ = [
+    "Capabilities",
+    "CardReport",
+    "Engine",
+    "EngineUnavailable",
+    "LinkReport",
+    "NodeReport",
+    "Observation",
+    "Presence",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,44 +45,6 @@ class Capabilities:
     binds_cards: bool
     multi_node: bool
     cannot: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CardReport:
-    """A card as the engine sees it. ``healthy`` false comes with a ``message``."""
-
-    card_id: str
-    index: int
-    uuid: str
-    model: str
-    memory_bytes: int
-    declared: bool
-    healthy: bool = True
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkReport:
-    """A link between two cards of a node by index; higher is better (NVLink 100, one PCIe switch 50)."""
-
-    a: int
-    b: int
-    quality: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReport:
-    """A node as the engine sees it; ``up`` false comes with a ``message``. ``fabric``: ib, roce or eth."""
-
-    node_id: str
-    zone: str
-    fabric: str
-    cpus: int
-    memory_bytes: int
-    cards: tuple[CardReport, ...]
-    links: tuple[LinkReport, ...] = ()
-    up: bool = True
-    message: str = ""
 
 
 class Presence(StrEnum):

@@ -1,0 +1,185 @@
+"""Nodes and cards as engines report them and as the scheduler sees them.
+
+A node's ``generation`` counts every change of what can be placed on it: the applier of decisions compares
+it before it writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from starverse.db.tables import cards, nodes
+from starverse.domain.cluster import CardReport, NodeReport
+from starverse.domain.ids import CardId, NodeId
+from starverse.domain.scheduling.snapshot import Card, Link, Node, NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """A card as it is recorded; ``usable``: healthy and not quarantined."""
+
+    id: str
+    node_id: str
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int
+    declared: bool
+    usable: bool
+
+
+def record_reports(connection: Connection, reports: Iterable[NodeReport], now: datetime) -> list[str]:
+    """Write what engines see now; says in words what changed. Nodes that are not reported go down."""
+    known = {row.id: row for row in connection.execute(select(nodes))}
+    known_cards = {row.id: row for row in connection.execute(select(cards))}
+    changes: list[str] = []
+    seen: set[str] = set()
+    for report in reports:
+        seen.add(report.node_id)
+        changes += _record_node(connection, known.get(report.node_id), report, now)
+        changes += _record_cards(connection, known_cards, report)
+    for node_id, row in known.items():
+        if node_id not in seen and row.up:
+            connection.execute(
+                update(nodes)
+                .where(nodes.c.id == node_id)
+                .values(up=False, message="its engine does not report it", generation=nodes.c.generation + 1)
+            )
+            changes.append(f"node {node_id} is gone")
+    return changes
+
+
+def load_nodes(connection: Connection) -> tuple[Node, ...]:
+    """Every node as the scheduler sees it."""
+    by_node: dict[str, list[Card]] = {}
+    for row in connection.execute(select(cards).order_by(cards.c.card_index)):
+        card = Card(CardId(row.id), row.card_index, row.model, row.healthy and not row.quarantined)
+        by_node.setdefault(row.node_id, []).append(card)
+    return tuple(_node(row, tuple(by_node.get(row.id, ()))) for row in connection.execute(select(nodes)))
+
+
+def load_cards(connection: Connection, card_ids: Collection[str]) -> dict[str, CardRow]:
+    """These cards by id."""
+    rows = connection.execute(select(cards).where(cards.c.id.in_(card_ids)))
+    return {
+        row.id: CardRow(
+            id=row.id,
+            node_id=row.node_id,
+            index=row.card_index,
+            uuid=row.uuid,
+            model=row.model,
+            memory_bytes=row.memory_bytes,
+            declared=row.declared,
+            usable=row.healthy and not row.quarantined,
+        )
+        for row in rows
+    }
+
+
+def bump_generation(connection: Connection, generations: Mapping[str, int]) -> bool:
+    """Count a change on each node if its generation still is the one given; false when one is not."""
+    for node_id, generation in sorted(generations.items()):
+        changed = connection.execute(
+            update(nodes)
+            .where(nodes.c.id == node_id, nodes.c.generation == generation)
+            .values(generation=generation + 1)
+        ).rowcount
+        if changed != 1:
+            return False
+    return True
+
+
+def count_release(connection: Connection, node_ids: Iterable[str]) -> None:
+    """Count a change on nodes whose cards came free."""
+    for node_id in sorted(set(node_ids)):
+        connection.execute(
+            update(nodes).where(nodes.c.id == node_id).values(generation=nodes.c.generation + 1)
+        )
+
+
+def _record_node(connection: Connection, row: Any, report: NodeReport, now: datetime) -> list[str]:
+    links = json.dumps([[link.a, link.b, link.quality] for link in report.links])
+    values = {
+        "zone": report.zone,
+        "fabric": report.fabric,
+        "cpus": report.cpus,
+        "memory_bytes": report.memory_bytes,
+        "links": links,
+        "up": report.up,
+        "message": report.message,
+    }
+    if row is None:
+        connection.execute(
+            insert(nodes).values(id=report.node_id, generation=0, drained=False, seen_at=now, **values)
+        )
+        return [f"node {report.node_id} is new"]
+    if any(getattr(row, name) != value for name, value in values.items()):
+        connection.execute(
+            update(nodes)
+            .where(nodes.c.id == report.node_id)
+            .values(seen_at=now, generation=nodes.c.generation + 1, **values)
+        )
+        return [f"node {report.node_id} changed"]
+    connection.execute(update(nodes).where(nodes.c.id == report.node_id).values(seen_at=now))
+    return []
+
+
+def _record_cards(connection: Connection, known: Mapping[str, Any], report: NodeReport) -> list[str]:
+    changes = []
+    for card in report.cards:
+        row = known.get(card.card_id)
+        values = _card_values(report.node_id, card)
+        if row is None:
+            connection.execute(insert(cards).values(id=card.card_id, quarantined=False, **values))
+        elif any(getattr(row, name) != value for name, value in values.items()):
+            connection.execute(update(cards).where(cards.c.id == card.card_id).values(**values))
+        else:
+            continue
+        changes.append(f"card {card.card_id} changed" if row is not None else f"card {card.card_id} is new")
+    missing = {row.id for row in known.values() if row.node_id == report.node_id and row.healthy} - {
+        card.card_id for card in report.cards
+    }
+    for card_id in sorted(missing):
+        connection.execute(
+            update(cards)
+            .where(cards.c.id == card_id)
+            .values(healthy=False, message="its node does not report it any more")
+        )
+        changes.append(f"card {card_id} is gone")
+    if changes:
+        count_release(connection, [report.node_id])
+    return changes
+
+
+def _card_values(node_id: str, card: CardReport) -> dict[str, Any]:
+    return {
+        "node_id": node_id,
+        "card_index": card.index,
+        "uuid": card.uuid,
+        "model": card.model,
+        "memory_bytes": card.memory_bytes,
+        "declared": card.declared,
+        "healthy": card.healthy,
+        "message": card.message,
+    }
+
+
+def _node(row: Any, own_cards: tuple[Card, ...]) -> Node:
+    state = NodeState.DOWN if not row.up else NodeState.DRAINED if row.drained else NodeState.USABLE
+    return Node(
+        id=NodeId(row.id),
+        generation=row.generation,
+        zone=row.zone,
+        fabric=row.fabric,
+        cpus=row.cpus,
+        memory_bytes=row.memory_bytes,
+        cards=own_cards,
+        links=tuple(Link(a, b, quality) for a, b, quality in json.loads(row.links)),
+        state=state,
+    )

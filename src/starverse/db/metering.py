@@ -1,0 +1,326 @@
+"""Holds, the meter of each allocation, and the charges it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from starverse.db.tables import (
+    charge_segments,
+    charges,
+    credit_backs,
+    hold_parts,
+    holds,
+    memberships,
+    meters,
+    price_books,
+)
+from starverse.domain.money import ZERO, Money
+from starverse.domain.pricing.price_book import PriceBook, PriceBooks
+from starverse.domain.pricing.price_book_yaml import load_price_book
+from starverse.domain.pricing.rating import MemberChange, RunningTotal
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPart:
+    """One pending transfer of a hold, by the ledger account it takes from."""
+
+    transfer_id: str
+    ledger_account_id: str
+    amount: Money
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    """Hold ``hour`` (1, 2, ...) covers ``seconds`` seconds of that hour of the allocation."""
+
+    id: str
+    team_id: str
+    allocation_id: str
+    hour: int
+    seconds: int
+    amount: Money
+    state: str
+    placed_at: datetime
+    parts: tuple[HoldPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """Where an allocation's meter stands. ``paid`` is what pricing needs to split the next charge."""
+
+    metered_until: datetime
+    running: RunningTotal
+    paid: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """A part of a charge at one rate; ``rate`` is numerator/denominator micro-yuan per card-hour."""
+
+    start_at: datetime
+    end_at: datetime
+    cards: int
+    rate: str
+    factors: str
+    amount: Money
+    price_book_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChargeRow:
+    """Priced usage of one hour of an allocation, and who paid it."""
+
+    id: str
+    team_id: str
+    job_id: str
+    allocation_id: str
+    account_id: str
+    cost_label: str | None
+    hour: int
+    start_at: datetime
+    end_at: datetime
+    total: Money
+    coupon: Money
+    credit: Money
+    cash: Money
+    written_off: Money
+    segments: tuple[SegmentRow, ...]
+
+
+def insert_hold(connection: Connection, hold: HoldRow) -> None:
+    connection.execute(
+        insert(holds).values(
+            id=hold.id,
+            team_id=hold.team_id,
+            allocation_id=hold.allocation_id,
+            hour=hold.hour,
+            seconds=hold.seconds,
+            amount_micro=hold.amount,
+            state=hold.state,
+            placed_at=hold.placed_at,
+        )
+    )
+    if hold.parts:
+        connection.execute(
+            insert(hold_parts),
+            [
+                {
+                    "hold_id": hold.id,
+                    "position": position,
+                    "transfer_id": part.transfer_id,
+                    "ledger_account_id": part.ledger_account_id,
+                    "amount_micro": part.amount,
+                }
+                for position, part in enumerate(hold.parts)
+            ],
+        )
+
+
+def holds_of(connection: Connection, allocation_id: str) -> list[HoldRow]:
+    """All holds of an allocation, by hour."""
+    rows = connection.execute(
+        select(holds).where(holds.c.allocation_id == allocation_id).order_by(holds.c.hour)
+    ).all()
+    parts: dict[str, list[HoldPart]] = {row.id: [] for row in rows}
+    for part in connection.execute(
+        select(hold_parts).where(hold_parts.c.hold_id.in_(list(parts))).order_by(hold_parts.c.position)
+    ):
+        parts[part.hold_id].append(HoldPart(part.transfer_id, part.ledger_account_id, part.amount_micro))
+    return [
+        HoldRow(
+            id=row.id,
+            team_id=row.team_id,
+            allocation_id=row.allocation_id,
+            hour=row.hour,
+            seconds=row.seconds,
+            amount=row.amount_micro,
+            state=row.state,
+            placed_at=row.placed_at,
+            parts=tuple(parts[row.id]),
+        )
+        for row in rows
+    ]
+
+
+def resolve_hold(connection: Connection, hold_id: str, state: str, now: datetime) -> bool:
+    """Mark a hold posted or voided; false when it was not open any more."""
+    changed = connection.execute(
+        update(holds)
+        .where(holds.c.id == hold_id, holds.c.state == "open")
+        .values(state=state, resolved_at=now)
+    ).rowcount
+    return changed == 1
+
+
+def open_hold_total(connection: Connection, team_id: str) -> Money:
+    """What the team's open holds keep back."""
+    micro = connection.execute(
+        select(func.coalesce(func.sum(holds.c.amount_micro), 0)).where(
+            holds.c.team_id == team_id, holds.c.state == "open"
+        )
+    ).scalar_one()
+    return micro if isinstance(micro, Money) else Money(int(micro))
+
+
+def insert_meter(connection: Connection, allocation_id: str, meter: Meter) -> None:
+    connection.execute(insert(meters).values(allocation_id=allocation_id, **_meter_values(meter)))
+
+
+def save_meter(connection: Connection, allocation_id: str, meter: Meter) -> None:
+    connection.execute(
+        update(meters).where(meters.c.allocation_id == allocation_id).values(**_meter_values(meter))
+    )
+
+
+def load_meter(connection: Connection, allocation_id: str) -> Meter | None:
+    """``None``: nothing was metered yet."""
+    row = connection.execute(select(meters).where(meters.c.allocation_id == allocation_id)).one_or_none()
+    if row is None:
+        return None
+    numerator, denominator = row.accrued.split("/")
+    return Meter(row.metered_until, RunningTotal(int(numerator), int(denominator)), json.loads(row.paid))
+
+
+def insert_charge(connection: Connection, charge: ChargeRow, now: datetime) -> None:
+    connection.execute(
+        insert(charges).values(
+            id=charge.id,
+            team_id=charge.team_id,
+            job_id=charge.job_id,
+            allocation_id=charge.allocation_id,
+            account_id=charge.account_id,
+            cost_label=charge.cost_label,
+            hour=charge.hour,
+            start_at=charge.start_at,
+            end_at=charge.end_at,
+            total_micro=charge.total,
+            coupon_micro=charge.coupon,
+            credit_micro=charge.credit,
+            cash_micro=charge.cash,
+            written_off_micro=charge.written_off,
+            created_at=now,
+        )
+    )
+    connection.execute(
+        insert(charge_segments),
+        [
+            {
+                "charge_id": charge.id,
+                "position": position,
+                "start_at": segment.start_at,
+                "end_at": segment.end_at,
+                "cards": segment.cards,
+                "rate": segment.rate,
+                "factors": segment.factors,
+                "amount_micro": segment.amount,
+                "price_book_id": segment.price_book_id,
+            }
+            for position, segment in enumerate(charge.segments)
+        ],
+    )
+
+
+def charged_by_allocation(connection: Connection, job_ids: Collection[str]) -> dict[str, Money]:
+    """Allocation id -> what was charged for it so far."""
+    rows = connection.execute(
+        select(charges.c.allocation_id, func.sum(charges.c.total_micro))
+        .where(charges.c.job_id.in_(job_ids))
+        .group_by(charges.c.allocation_id)
+    )
+    return {row[0]: _money(row[1]) for row in rows}
+
+
+def insert_credit_back(
+    connection: Connection,
+    credit_id: str,
+    team_id: str,
+    allocation_id: str,
+    lost_seconds: int,
+    amount: Money,
+    now: datetime,
+) -> None:
+    connection.execute(
+        insert(credit_backs).values(
+            id=credit_id,
+            team_id=team_id,
+            allocation_id=allocation_id,
+            lost_seconds=lost_seconds,
+            amount_micro=amount,
+            created_at=now,
+        )
+    )
+
+
+def charged_of_allocation(connection: Connection, allocation_id: str) -> Money:
+    """What was charged for one allocation so far."""
+    micro = connection.execute(
+        select(func.sum(charges.c.total_micro)).where(charges.c.allocation_id == allocation_id)
+    ).scalar_one()
+    return ZERO if micro is None else _money(micro)
+
+
+def charged_of_job(connection: Connection, job_id: str) -> Money:
+    """What was charged for all runs of a job so far."""
+    micro = connection.execute(
+        select(func.sum(charges.c.total_micro)).where(charges.c.job_id == job_id)
+    ).scalar_one()
+    return ZERO if micro is None else _money(micro)
+
+
+def member_changes(connection: Connection, account_id: str) -> tuple[MemberChange, ...]:
+    """The membership history of an account, for rating."""
+    rows = connection.execute(
+        select(memberships.c.since, memberships.c.member)
+        .where(memberships.c.account_id == account_id)
+        .order_by(memberships.c.since)
+    )
+    return tuple(MemberChange(row.since, row.member) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBooks:
+    """All price-book versions, and the id of each by its ``effective_from``."""
+
+    books: PriceBooks
+    ids: dict[datetime, str]
+
+    def id_at(self, instant: datetime) -> str:
+        return self.ids[self.books.at(instant).effective_from]
+
+
+_PARSED: dict[str, PriceBook] = {}
+
+
+def load_books(connection: Connection) -> StoredBooks:
+    """The price books; each text is parsed once per process, since a version never changes."""
+    rows: Sequence[Any] = connection.execute(
+        select(price_books.c.id, price_books.c.effective_from).order_by(price_books.c.effective_from)
+    ).all()
+    for row in rows:
+        if row.id not in _PARSED:
+            content = connection.execute(
+                select(price_books.c.content).where(price_books.c.id == row.id)
+            ).scalar_one()
+            _PARSED[row.id] = load_price_book(content)
+    return StoredBooks(
+        PriceBooks([_PARSED[row.id] for row in rows]),
+        {_PARSED[row.id].effective_from: row.id for row in rows},
+    )
+
+
+def _meter_values(meter: Meter) -> dict[str, Any]:
+    return {
+        "metered_until": meter.metered_until,
+        "accrued": f"{meter.running.numerator}/{meter.running.denominator}",
+        "paid": json.dumps(meter.paid, sort_keys=True),
+    }
+
+
+def _money(summed: Any) -> Money:
+    return summed if isinstance(summed, Money) else Money(int(summed))

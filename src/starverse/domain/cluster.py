@@ -1,0 +1,43 @@
+"""Nodes and cards as an engine reports them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CardReport:
+    """A card as the engine sees it. ``healthy`` false comes with a ``message``."""
+
+    card_id: str
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int
+    declared: bool
+    healthy: bool = True
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReport:
+    """A link between two cards of a node by index; higher is better (NVLink 100, one PCIe switch 50)."""
+
+    a: int
+    b: int
+    quality: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """A node as the engine sees it; ``up`` false comes with a ``message``. ``fabric``: ib, roce or eth."""
+
+    node_id: str
+    zone: str
+    fabric: str
+    cpus: int
+    memory_bytes: int
+    cards: tuple[CardReport, ...]
+    links: tuple[LinkReport, ...] = ()
+    up: bool = True
+    message: str = ""

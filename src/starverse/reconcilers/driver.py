@@ -1,0 +1,122 @@
+"""Runs the reconcilers: each in its own thread, when its period has passed or something woke it.
+
+The simulation does not use the threads: it calls :meth:`Reconciler.run` itself, in an order from a seed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+
+from starverse.app.ports import Clock, Wakeups
+from starverse.domain.errors import Conflict, StarverseError
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciler:
+    """``act`` does one round and says in words what it did (``""``: nothing).
+
+    ``run`` of the same reconciler is never concurrent with itself in one process.
+    """
+
+    name: str
+    purpose: str
+    period_seconds: float
+    act: Callable[[], str]
+
+
+@dataclass(slots=True)
+class Status:
+    """What operators see of one reconciler (``starverse admin status``)."""
+
+    name: str
+    purpose: str
+    period_seconds: float
+    runs: int = 0
+    failures: int = 0
+    failures_in_a_row: int = 0
+    last_started_at: datetime | None = None
+    last_finished_at: datetime | None = None
+    last_seconds: float = 0.0
+    last_did: str = ""
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class _Loop:
+    reconciler: Reconciler
+    status: Status
+    woken: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread | None = None
+
+
+class Driver:
+    """Starts and stops the loops; ``statuses`` is safe to call from any thread."""
+
+    def __init__(self, reconcilers: Sequence[Reconciler], clock: Clock, wakeups: Wakeups) -> None:
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._loops = [
+            _Loop(r, Status(name=r.name, purpose=r.purpose, period_seconds=r.period_seconds))
+            for r in reconcilers
+        ]
+        for loop in self._loops:
+            wakeups.listen(loop.reconciler.name, loop.woken.set)
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.thread = threading.Thread(
+                target=self._run, args=(loop,), name=f"reconcile-{loop.reconciler.name}", daemon=True
+            )
+            loop.thread.start()
+
+    def stop(self, wait_seconds: float = 10.0) -> None:
+        """Let each finish its round and end; what is half done is found again at the next start."""
+        self._stopping.set()
+        for loop in self._loops:
+            loop.woken.set()
+        deadline = time.monotonic() + wait_seconds
+        for loop in self._loops:
+            if loop.thread is not None:
+                loop.thread.join(max(0.0, deadline - time.monotonic()))
+
+    def statuses(self) -> list[Status]:
+        return [loop.status for loop in self._loops]
+
+    def _run(self, loop: _Loop) -> None:
+        while not self._stopping.is_set():
+            self.run_once(loop.reconciler.name)
+            delay = loop.reconciler.period_seconds
+            if loop.status.failures_in_a_row:
+                delay = min(30.0, max(delay, 0.2 * 2 ** min(loop.status.failures_in_a_row, 8)))
+            loop.woken.wait(delay)
+            loop.woken.clear()
+
+    def run_once(self, name: str) -> None:
+        """One round; an error is logged, counted and shown, and the next round starts afresh."""
+        loop = next(loop for loop in self._loops if loop.reconciler.name == name)
+        status, begun = loop.status, time.monotonic()
+        status.last_started_at = self._clock.now()
+        try:
+            status.last_did = loop.reconciler.act() or status.last_did
+            status.failures_in_a_row = 0
+            status.last_error = ""
+        except Conflict as lost_race:
+            log.debug("lost a race, running again", reconciler=name, detail=lost_race.detail)
+            loop.woken.set()
+        except Exception as error:  # a loop must survive whatever one round meets
+            status.failures += 1
+            status.failures_in_a_row += 1
+            context = error.context if isinstance(error, StarverseError) else {}
+            status.last_error = f"{type(error).__name__}: {error}"
+            log.exception("reconciler failed", reconciler=name, context=context)
+        status.runs += 1
+        status.last_seconds = time.monotonic() - begun
+        status.last_finished_at = self._clock.now()
