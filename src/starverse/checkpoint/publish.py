@@ -79,7 +79,9 @@ class Writing:
         self.folder = root / f"{WRITING_PREFIX}{origin.attempt}-{step}-{os.getpid()}"
         self._lock: int | None = None
         try:
-            root.mkdir(parents=True, exist_ok=True)
+            if not root.is_dir():
+                root.mkdir(parents=True, exist_ok=True)
+                flush_folder(root.parent)
             with folder_lock(root):
                 remove_leftovers(root)
                 self.folder.mkdir()

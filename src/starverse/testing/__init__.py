@@ -1,0 +1,1 @@
+"""Shipped fakes and builders for tests, benchmarks and whoever extends the product."""
