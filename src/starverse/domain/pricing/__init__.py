@@ -1,0 +1,1 @@
+"""Price book, rating (usage -> charges), discounts and quotes: pricing.md as pure functions, exact."""
