@@ -124,7 +124,7 @@ def transfers_of_subject(connection: Connection, subject: str) -> tuple[StoredTr
 def refunded(connection: Connection, payment_id: TransferId) -> Money:
     """How much of a payment went back so far."""
     query = select(func.sum(transfers.c.amount)).where(transfers.c.refunds == payment_id)
-    return Money(int(connection.execute(query).scalar() or ZERO.micro))
+    return connection.execute(query).scalar() or ZERO
 
 
 def open_holds_of_team(connection: Connection, team_id: TeamId) -> tuple[StoredTransfer, ...]:

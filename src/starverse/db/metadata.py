@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import BigInteger, CheckConstraint, Dialect, Integer, MetaData, String, Text
 from sqlalchemy.types import TypeDecorator, TypeEngine
@@ -58,7 +58,10 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 class MicroYuan(TypeDecorator[Money]):
-    """:class:`Money` as BIGINT micro-yuan; a bare number is refused, so ``float`` cannot slip in."""
+    """:class:`Money` as BIGINT micro-yuan; a bare number is refused, so ``float`` cannot slip in.
+
+    Also reads sums of it, which PostgreSQL answers as exact NUMERIC.
+    """
 
     impl = BigInteger
     cache_ok = True
@@ -70,8 +73,8 @@ class MicroYuan(TypeDecorator[Money]):
             raise TypeError(f"a money column takes Money, not {type(value).__name__}")
         return value.micro
 
-    def process_result_value(self, value: int | None, dialect: Dialect) -> Money | None:
-        return None if value is None else Money(value)
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> Money | None:
+        return None if value is None else Money(int(value))
 
 
 class EnumText(TypeDecorator[E]):
