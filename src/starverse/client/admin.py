@@ -1,0 +1,65 @@
+"""What operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+from urllib.parse import quote
+
+from starverse.client.shapes import Node
+from starverse.client.transport import Call, Transport, new_key
+
+
+class Admin:
+    """Every method needs an operator's token."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def price_books(self) -> list[dict[str, Any]]:
+        return list(self._transport.pages(Call("GET", "/admin/price-books")))
+
+    def price_book(self, book_id: str) -> dict[str, Any]:
+        return self._transport.send(Call("GET", f"/admin/price-books/{quote(book_id, safe='')}"))
+
+    def set_price_book(self, yaml: str) -> dict[str, Any]:
+        """Publish a new version; ``yaml`` is the whole book with its ``effective_from``."""
+        return self._transport.send(Call("POST", "/admin/price-books", body={"yaml": yaml}, key=new_key()))
+
+    def accounts(self) -> Iterator[dict[str, Any]]:
+        return self._transport.pages(Call("GET", "/admin/accounts"))
+
+    def set_account(self, email: str, changes: dict[str, Any]) -> dict[str, Any]:
+        """``changes``: any of ``member``, ``disabled``, ``operator``, ``password``."""
+        return self._transport.send(Call("PATCH", f"/admin/accounts/{quote(email, safe='')}", body=changes))
+
+    def teams(self) -> Iterator[dict[str, Any]]:
+        return self._transport.pages(Call("GET", "/admin/teams"))
+
+    def grant(self, team: str, grant: dict[str, Any]) -> dict[str, Any]:
+        """``grant``: ``{kind: credit|coupon, amount, expires_at?, reason}``."""
+        path = f"/admin/teams/{quote(team, safe='')}/grants"
+        return self._transport.send(Call("POST", path, body=grant, key=new_key()))
+
+    def ledger_check(self) -> dict[str, Any]:
+        return self._transport.send(Call("GET", "/admin/ledger/check", timeout_seconds=600.0))
+
+    def ledger_accounts(self) -> Iterator[dict[str, Any]]:
+        return self._transport.pages(Call("GET", "/admin/ledger/accounts"))
+
+    def status(self) -> dict[str, Any]:
+        return self._transport.send(Call("GET", "/admin/status"))
+
+    def nodes(self) -> list[Node]:
+        return [cast(Node, item) for item in self._transport.pages(Call("GET", "/admin/nodes"))]
+
+    def drain_node(self, node: str, *, drained: bool) -> dict[str, Any]:
+        path = f"/admin/nodes/{quote(node, safe='')}"
+        return self._transport.send(Call("PATCH", path, body={"drained": drained}))
+
+    def quarantine_card(self, card: str, *, quarantined: bool) -> dict[str, Any]:
+        path = f"/admin/cards/{quote(card, safe='')}"
+        return self._transport.send(Call("PATCH", path, body={"quarantined": quarantined}))
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        return self._transport.pages(Call("GET", "/admin/events"))

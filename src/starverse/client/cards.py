@@ -1,0 +1,33 @@
+"""Offers, quotes and nodes: what there is and what it costs."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from starverse.client.shapes import Node, Offer
+from starverse.client.transport import Call, Transport
+
+
+class Cards:
+    """What the pools have."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def offers(
+        self,
+        *,
+        card: str | None = None,
+        cards: int | None = None,
+        fabric: str | None = None,
+        zone: str | None = None,
+    ) -> list[Offer]:
+        query = {"card": card, "cards": cards, "fabric": fabric, "zone": zone}
+        return [cast(Offer, item) for item in self._transport.pages(Call("GET", "/offers", query))]
+
+    def quote(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A quote with this team's wallet; ``request`` as in the API's ``POST /quotes``."""
+        return self._transport.send(Call("POST", "/quotes", body=request))
+
+    def nodes(self) -> list[Node]:
+        return [cast(Node, item) for item in self._transport.pages(Call("GET", "/nodes"))]

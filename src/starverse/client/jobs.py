@@ -1,0 +1,193 @@
+"""Submitting, watching and ending jobs; their logs and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
+from urllib.parse import quote
+
+from starverse.client.errors import ClientError, NotReachable
+from starverse.client.follow import GIVE_UP_SECONDS, Event, follow
+from starverse.client.packing import PackedFolder
+from starverse.client.shapes import FileEntry, Job, Lint, Submitted, Why
+from starverse.client.transport import Call, Transport, new_key
+
+ENDED_STATES = frozenset({"succeeded", "failed", "cancelled"})
+UPLOAD_TIMEOUT_SECONDS = 600.0
+WAIT_PAUSE_SECONDS_FIRST = 0.3
+WAIT_PAUSE_SECONDS_MAX = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A script as the caller gave it. ``argv``: the raw options of sbatch, without the script's name;
+    ``arguments``: what the script is called with; ``environment``: only what is meant to be sent."""
+
+    script: str
+    script_name: str
+    argv: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+    folder_id: str | None = None
+
+    def body(self, *, lint: bool) -> dict[str, Any]:
+        return {
+            "script": self.script,
+            "script_name": self.script_name,
+            "argv": list(self.argv),
+            "arguments": list(self.arguments),
+            "environment": self.environment,
+            "folder_id": self.folder_id,
+            "lint": lint,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list; empty: all of the team, newest first. ``open`` is queued and running."""
+
+    states: tuple[str, ...] = ()
+    name: str | None = None
+    label: str | None = None
+    since: str | None = None
+    until: str | None = None
+    all_teams: bool = False
+
+
+class Jobs:
+    """Jobs are named by number (``123``, array task ``123_4``) or id."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def lint(self, submission: Submission) -> Lint:
+        """What a submit would do and cost; creates nothing."""
+        return cast(Lint, self._transport.send(Call("POST", "/jobs", body=submission.body(lint=True))))
+
+    def submit(self, submission: Submission, *, key: str | None = None) -> Submitted:
+        call = Call("POST", "/jobs", body=submission.body(lint=False), key=key or new_key())
+        return cast(Submitted, self._transport.send(call))
+
+    def send_folder(self, folder: PackedFolder) -> bool:
+        """Bring a packed folder to the platform; ``False`` when it was there already and nothing was sent."""
+        path = f"/folders/{folder.folder_id}"
+        if self._transport.exists(Call("HEAD", path)):
+            return False
+        headers = {"Content-Type": "application/gzip"}
+        self._transport.send(
+            Call("PUT", path, file=folder.file, headers=headers, timeout_seconds=UPLOAD_TIMEOUT_SECONDS)
+        )
+        return True
+
+    def list(self, which: JobFilter | None = None, *, items_max: int | None = None) -> Iterator[Job]:
+        wanted = which or JobFilter()
+        query = {
+            "state": wanted.states,
+            "name": wanted.name,
+            "label": wanted.label,
+            "since": wanted.since,
+            "until": wanted.until,
+            "all_teams": wanted.all_teams or None,
+        }
+        for item in self._transport.pages(Call("GET", "/jobs", query), items_max=items_max):
+            yield cast(Job, item)
+
+    def get(self, ref: str) -> Job:
+        """The job with its ``allocations``; for the number of an array also its ``tasks``."""
+        return cast(Job, self._transport.send(Call("GET", _job(ref))))
+
+    def why(self, ref: str) -> Why:
+        return cast(Why, self._transport.send(Call("GET", f"{_job(ref)}/why")))
+
+    def record(self, ref: str) -> dict[str, Any]:
+        return self._transport.send(Call("GET", f"{_job(ref)}/record"))
+
+    def cancel(self, ref: str, *, signal: str | None = None) -> dict[str, Any]:
+        """End a job, or with ``signal`` only send that signal to it."""
+        body = {} if signal is None else {"signal": signal}
+        return self._transport.send(Call("POST", f"{_job(ref)}:cancel", body=body))
+
+    def resume(self, ref: str) -> Job:
+        return cast(Job, self._transport.send(Call("POST", f"{_job(ref)}:resume")))
+
+    def log_text(self, ref: str, *, attempt: int | None = None, stream: str = "out") -> Iterator[str]:
+        """The log as it stands now, piece by piece; of all attempts or of one."""
+        offset: int | None = None
+        while True:
+            query = {"attempt": attempt, "stream": stream, "offset": offset}
+            page = self._transport.send(Call("GET", f"{_job(ref)}/logs", query))
+            text = page.get("text") or ""
+            if text:
+                yield str(text)
+            following = page.get("next_offset")
+            if not text or following is None or following == offset:
+                return
+            offset = int(following)
+            attempt = page.get("attempt", attempt)
+
+    def follow_log(
+        self,
+        ref: str,
+        *,
+        attempt: int | None = None,
+        stream: str = "out",
+        last_event_id: str | None = None,
+        on_break: Callable[[ClientError], None] = lambda error: None,
+    ) -> Iterator[Event]:
+        """The log from its start (or after ``last_event_id``) as it grows, up to the job's end."""
+        call = Call("GET", f"{_job(ref)}/logs:follow", {"attempt": attempt, "stream": stream})
+        return follow(self._transport, call, last_event_id=last_event_id, on_break=on_break)
+
+    def wait(self, ref: str, *, on_break: Callable[[ClientError], None] = lambda error: None) -> Job:
+        """The job once it has ended; asks again and again, also while the server is away for a while."""
+        pause_seconds, away_seconds = WAIT_PAUSE_SECONDS_FIRST, 0.0
+        while True:
+            try:
+                job = self.get(ref)
+            except NotReachable as error:
+                if away_seconds >= GIVE_UP_SECONDS:
+                    raise
+                on_break(error)
+                away_seconds += pause_seconds
+            else:
+                if job["state"] in ENDED_STATES:
+                    return job
+                away_seconds = 0.0
+            self._transport.pause(pause_seconds)
+            pause_seconds = min(pause_seconds * 1.5, WAIT_PAUSE_SECONDS_MAX)
+
+    def files(self, ref: str, path: str = "") -> Sequence[FileEntry]:
+        call = Call("GET", f"{_job(ref)}/files", {"path": path})
+        return [cast(FileEntry, item) for item in self._transport.pages(call)]
+
+    @contextmanager
+    def open_file(self, ref: str, path: str) -> Iterator[tuple[bool, Iterator[bytes]]]:
+        """``(is_folder, pieces)``: a file's bytes, or for a folder those of a tar archive."""
+        call = Call("GET", f"{_job(ref)}/files/{_file(path)}", headers={"Accept": "*/*"})
+        with self._transport.stream(call) as response:
+            kind = response.headers.get("content-type", "").partition(";")[0].strip()
+            yield kind == "application/x-tar", response.iter_bytes()
+
+    def write_file(self, ref: str, path: str, file: BinaryIO) -> None:
+        """Put a file into the job's folder; folders on the way are made."""
+        headers = {"Content-Type": "application/octet-stream"}
+        self._transport.send(
+            Call(
+                "PUT",
+                f"{_job(ref)}/files/{_file(path)}",
+                file=file,
+                headers=headers,
+                timeout_seconds=UPLOAD_TIMEOUT_SECONDS,
+            )
+        )
+
+
+def _job(ref: str) -> str:
+    return f"/jobs/{quote(ref, safe='')}"
+
+
+def _file(path: str) -> str:
+    return quote(os.fsencode(path), safe="/")
