@@ -10,7 +10,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -18,24 +17,10 @@ from itertools import pairwise
 from starverse.domain.errors import FieldFault, Invalid
 from starverse.domain.money import Money
 from starverse.domain.pricing.windows import Window
+from starverse.domain.tariff import Tariff as Tariff
 from starverse.domain.timespan import format_instant, utc
 
 FABRICS = ("ib", "roce", "eth")
-
-
-class Tariff(StrEnum):
-    """How an allocation is priced (glossary)."""
-
-    ON_DEMAND = "on_demand"
-    SPOT = "spot"
-    RESERVED = "reserved"
-    IDLE = "idle"
-    NO_GPU = "no_gpu"
-    DAY = "day"
-    MONTH = "month"
-    YEAR = "year"
-
-
 METERED = (Tariff.ON_DEMAND, Tariff.SPOT, Tariff.IDLE, Tariff.NO_GPU)
 """Tariffs charged by the second that follow the version in effect at each instant."""
 PACKAGES = (Tariff.DAY, Tariff.MONTH, Tariff.YEAR)

@@ -1,0 +1,316 @@
+"""Closing usage: rate it, split who pays, post the hold, write the charge (pricing.md, Charge of a usage).
+
+The total never depends on when or how often this runs: a charge is the growth of the allocation's exact
+running total. All functions work in the caller's write transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection
+
+from starverse.app.funding import ledger_account_of, sources_of, terms_of
+from starverse.app.ports import Ids
+from starverse.db import ledger, metering
+from starverse.db.metering import ChargeRow, HoldRow, Meter, SegmentRow, StoredBooks
+from starverse.domain.errors import InvariantBroken
+from starverse.domain.ids import TeamId, TransferId
+from starverse.domain.ledger.accounts import GIFTS, REVENUE, WRITE_OFF, credit_grant
+from starverse.domain.ledger.transfers import Purpose, Transfer, move, settle_hold
+from starverse.domain.money import ZERO, Money, total
+from starverse.domain.pricing.clock import RunReport, charged_span, credited_span
+from starverse.domain.pricing.paying import (
+    Mark,
+    Payment,
+    Piece,
+    SourceKind,
+    Sources,
+    SubjectPaid,
+    pay,
+    pay_edges,
+)
+from starverse.domain.pricing.rating import (
+    Factors,
+    RunningTotal,
+    Segment,
+    Subject,
+    SubjectKind,
+    Usage,
+    charge_usages,
+)
+from starverse.domain.timespan import Timespan, ceil_to_second
+from starverse.domain.workloads.reasons import EndCause
+from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.states import AllocationState
+
+CREDITED_CAUSES = frozenset({EndCause.NODE_LOST, EndCause.CARD_FAULT, EndCause.PLATFORM})
+"""Ends after which the seconds since the newest verified checkpoint come back (pricing.md, Clock)."""
+
+
+def charged_span_of(allocation: Allocation, now: datetime) -> Timespan | None:
+    """The seconds of an allocation that are charged: so far, or whole once it is over."""
+    elapsed = None
+    lost = allocation.state is AllocationState.LOST
+    if allocation.ready_at is not None and allocation.ended_at is not None and not lost:
+        elapsed = allocation.ended_at - allocation.ready_at
+    capped = allocation.notice_deadline if allocation.tariff.value in ("spot", "idle") else None
+    return charged_span(
+        RunReport(
+            ready_at=allocation.ready_at,
+            elapsed=elapsed,
+            reclaim_deadline=capped,
+            lost=lost,
+            proof_of_life_at=allocation.ended_at if lost else None,
+        ),
+        now,
+    )
+
+
+def close_full_hours(
+    connection: Connection, allocation: Allocation, job: Job, now: datetime, ids: Ids
+) -> int:
+    """Charge every held hour that is over, for an allocation that goes on; how many were charged."""
+    if allocation.ready_at is None:
+        return 0
+    closed, end = 0, ceil_to_second(allocation.ready_at)
+    for hold in metering.holds_of(connection, allocation.id):
+        start, end = end, end + timedelta(seconds=hold.seconds)
+        if hold.state == "open" and end <= now:
+            _close(connection, allocation, job, hold, Timespan(start, end), now, ids)
+            closed += 1
+    return closed
+
+
+def settle(connection: Connection, allocation: Allocation, job: Job, now: datetime, ids: Ids) -> Money:
+    """Charge the rest of an allocation that is over and give back what is left of its holds.
+
+    Seconds beyond the last hold (reality ran longer than was funded) are part of its charge; what no source
+    can pay goes to ``write_off``. Returns all that was charged for it.
+    """
+    span = charged_span_of(allocation, now)
+    holds = metering.holds_of(connection, allocation.id)
+    start = None if span is None else span.start
+    for position, hold in enumerate(holds):
+        if span is None or start is None:
+            if hold.state == "open":
+                _void(connection, hold, now)
+            continue
+        end = start + timedelta(seconds=hold.seconds)
+        if hold.state == "open":
+            last = position == len(holds) - 1
+            until = span.end if last else min(end, span.end)
+            if until > start:
+                _close(connection, allocation, job, hold, Timespan(start, until), now, ids)
+            else:
+                _void(connection, hold, now)
+        start = end
+    return metering.charged_of_allocation(connection, allocation.id)
+
+
+def credit_back(
+    connection: Connection, allocation: Allocation, checkpoint_at: datetime | None, now: datetime, ids: Ids
+) -> Money:
+    """Give the seconds since the newest verified checkpoint back as credit, once, after a fault of ours."""
+    span = charged_span_of(allocation, now)
+    lost = None if span is None else credited_span(span, checkpoint_at)
+    if span is None or lost is None or allocation.cause not in CREDITED_CAUSES:
+        return ZERO
+    books = metering.load_books(connection)
+    terms = terms_of(connection, allocation)
+    subject = Subject(SubjectKind.ALLOCATION, allocation.id)
+    cards = len(allocation.cards)
+    kept = ZERO
+    if lost.start > span.start:
+        before = Usage(subject, Timespan(span.start, lost.start), cards, terms)
+        kept = charge_usages([before], books.books).running.charged
+    amount = charge_usages([Usage(subject, span, cards, terms)], books.books).running.charged - kept
+    if not amount:
+        return ZERO
+    grant = credit_grant(ledger_id(ids), TeamId(allocation.team_id), "lost work")
+    ledger.open_accounts(connection, [grant], now)
+    transfer = move(TransferId(ids.uuid7()), GIFTS, grant.id, amount, Purpose.GOODWILL, subject=allocation.id)
+    _post(connection, [transfer], now)
+    metering.insert_credit_back(
+        connection, ids.uuid7(), allocation.team_id, allocation.id, lost.seconds, amount, now
+    )
+    return amount
+
+
+def ledger_id(ids: Ids) -> Any:
+    """A new ledger account's id."""
+    return ids.uuid7()
+
+
+def _close(
+    connection: Connection,
+    allocation: Allocation,
+    job: Job,
+    hold: HoldRow,
+    span: Timespan,
+    now: datetime,
+    ids: Ids,
+) -> None:
+    books = metering.load_books(connection)
+    stored = metering.load_meter(connection, allocation.id)
+    meter = stored or Meter(span.start, RunningTotal(), {})
+    if meter.metered_until != span.start:
+        raise InvariantBroken(
+            f"the meter of {allocation.id} stands at {meter.metered_until}, not at {span.start}",
+            context={"hold": hold.id},
+        )
+    sources = _with_held(sources_of(ledger.team_wallet(connection, TeamId(allocation.team_id))), hold)
+    segments, pieces, running = _rate(connection, allocation, span, sources, books, meter.running)
+    share = books.books.at(span.start).coupon_share_max
+    payment = pay(pieces, sources, share, _read_paid(meter.paid))
+    _post(connection, list(_transfers(connection, allocation, hold, payment)), now)
+    if not metering.resolve_hold(connection, hold.id, "posted", now):
+        raise InvariantBroken(f"hold {hold.id} was resolved before", context={"allocation": allocation.id})
+    after = Meter(span.end, running, _write_paid(payment.subject))
+    if stored is None:
+        metering.insert_meter(connection, allocation.id, after)
+    else:
+        metering.save_meter(connection, allocation.id, after)
+    charge = ChargeRow(
+        id=ids.uuid7(),
+        team_id=allocation.team_id,
+        job_id=allocation.job_id,
+        allocation_id=allocation.id,
+        account_id=allocation.account_id,
+        cost_label=job.spec.cost_label,
+        hour=hold.hour,
+        start_at=span.start,
+        end_at=span.end,
+        total=total([piece.growth for piece in pieces]),
+        coupon=payment.amount_of(SourceKind.COUPON),
+        credit=payment.amount_of(SourceKind.CREDIT),
+        cash=payment.amount_of(SourceKind.CASH),
+        written_off=payment.missing,
+        segments=tuple(_segment_row(segment, books) for segment in segments),
+    )
+    metering.insert_charge(connection, charge, now)
+
+
+def _rate(
+    connection: Connection,
+    allocation: Allocation,
+    span: Timespan,
+    sources: Sources,
+    books: StoredBooks,
+    running: RunningTotal,
+) -> tuple[list[Segment], list[Piece], RunningTotal]:
+    """Segments and the pieces that are paid alike, over a span, on top of the running total."""
+    terms = terms_of(connection, allocation)
+    subject = Subject(SubjectKind.ALLOCATION, allocation.id)
+    segments: list[Segment] = []
+    pieces: list[Piece] = []
+    for part in span.split_at(pay_edges(sources)):
+        charged = charge_usages([Usage(subject, part, len(allocation.cards), terms)], books.books, running)
+        segments += charged.segments
+        pieces.append(Piece(part.start, part.end, charged.total))
+        running = charged.running
+    return segments, pieces, running
+
+
+def _with_held(sources: Sources, hold: HoldRow) -> Sources:
+    """What may pay the charge of a hold: what it keeps back, and what else is free."""
+    held: dict[str, Money] = {}
+    cash = ZERO
+    for part in hold.parts:
+        if part.ledger_account_id.startswith("cash:"):
+            cash += part.amount
+        else:
+            held[part.ledger_account_id] = held.get(part.ledger_account_id, ZERO) + part.amount
+    return Sources(
+        tuple(replace(c, left=c.left + held.get(c.id, ZERO)) for c in sources.coupons),
+        tuple(replace(c, left=c.left + held.get(c.id, ZERO)) for c in sources.credits),
+        (sources.cash or ZERO) + cash,
+    )
+
+
+def _transfers(
+    connection: Connection, allocation: Allocation, hold: HoldRow, payment: Payment
+) -> Sequence[Transfer]:
+    """Post each part of the hold for what its source really pays; what goes beyond is moved at once."""
+    owed = {ledger_account_of(part, allocation.team_id): part.amount for part in payment.parts if part.amount}
+    pending = ledger.find_transfers(connection, [TransferId(part.transfer_id) for part in hold.parts])
+    transfers: list[Transfer] = []
+    for position, part in enumerate(hold.parts):
+        transfer = pending[TransferId(part.transfer_id)].transfer
+        take = min(owed.get(transfer.debit, ZERO), part.amount)
+        owed[transfer.debit] = owed.get(transfer.debit, ZERO) - take
+        transfers.append(settle_hold(TransferId(f"{hold.id}:post:{position}"), transfer, take))
+    if payment.missing:
+        owed[WRITE_OFF] = payment.missing
+    for position, (source, amount) in enumerate(sorted(owed.items())):
+        if amount:
+            purpose = Purpose.WRITE_OFF if source == WRITE_OFF else Purpose.CHARGE
+            transfer_id = TransferId(f"{hold.id}:more:{position}")
+            transfers.append(move(transfer_id, source, REVENUE, amount, purpose, subject=allocation.id))
+    return transfers
+
+
+def _void(connection: Connection, hold: HoldRow, now: datetime) -> None:
+    pending = ledger.find_transfers(connection, [TransferId(part.transfer_id) for part in hold.parts])
+    transfers = [
+        settle_hold(
+            TransferId(f"{hold.id}:void:{position}"), pending[TransferId(part.transfer_id)].transfer, ZERO
+        )
+        for position, part in enumerate(hold.parts)
+    ]
+    _post(connection, transfers, now)
+    metering.resolve_hold(connection, hold.id, "voided", now)
+
+
+def _post(connection: Connection, transfers: list[Transfer], now: datetime) -> None:
+    if not transfers:
+        return
+    outcome = ledger.post(connection, transfers, now)
+    if not outcome.ok:
+        raise InvariantBroken("the ledger refused a settlement", context={"outcome": outcome})
+
+
+def _segment_row(segment: Segment, books: StoredBooks) -> SegmentRow:
+    return SegmentRow(
+        start_at=segment.span.start,
+        end_at=segment.span.end,
+        cards=segment.cards,
+        rate=f"{segment.rate.numerator}/{segment.rate.denominator}",
+        factors=json.dumps({"tariff_name": segment.tariff.value, **_factors(segment.factors)}),
+        amount=segment.amount,
+        price_book_id=books.id_at(segment.span.start),
+    )
+
+
+def _factors(factors: Factors) -> dict[str, object]:
+    return {
+        "list_price": factors.list_price.decimal(),
+        "tariff": str(factors.tariff),
+        "window": str(factors.window),
+        "window_name": factors.window_name,
+        "member": str(factors.member),
+        "member_name": factors.member_name,
+        "floor_share": None if factors.floor_share is None else str(factors.floor_share),
+    }
+
+
+def _read_paid(raw: dict[str, Any]) -> SubjectPaid:
+    if not raw:
+        return SubjectPaid()
+    return SubjectPaid(
+        Money(raw["accrued"]),
+        Money(raw["coupon_paid"]),
+        {name: Mark(Money(mark[0]), Money(mark[1])) for name, mark in raw["marks"].items()},
+    )
+
+
+def _write_paid(paid: SubjectPaid) -> dict[str, Any]:
+    return {
+        "accrued": paid.accrued.micro,
+        "coupon_paid": paid.coupon_paid.micro,
+        "marks": {name: [m.accrued.micro, m.coupon_paid.micro] for name, m in paid.marks.items()},
+    }
