@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from starverse.app.idempotency import Once
 from starverse.domain.money import Money
 from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.reasons import EndCause
@@ -38,7 +39,8 @@ class SubmitRequest:
     lines); a repeated option is a tuple, a flag is ``""``. ``environment`` holds ``SBATCH_*`` input
     variables and the variables that ``--export`` names. ``folder_id`` (``sha256:<hex>``) names an uploaded
     folder of the team; ``None`` starts with an empty workspace. ``submit_dir`` is where the caller stood,
-    for display only. ``lint``: tell what would happen and its price, change nothing.
+    for display only. ``lint``: tell what would happen and its price, change nothing. ``once``: the
+    caller's idempotency key; ``idempotency.claim`` it in the transaction that inserts the job.
     """
 
     script: str
@@ -49,11 +51,12 @@ class SubmitRequest:
     folder_id: str | None = None
     submit_dir: str = ""
     lint: bool = False
+    once: Once | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveOption:
-    """An option as it will be used; ``origin`` is where from: a line, the command line, a variable, the default."""
+    """An option as it will be used; ``origin``: a line, the command line, a variable, or the default."""
 
     name: str
     value: str

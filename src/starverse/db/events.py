@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, insert, select
 
 from starverse.db.tables import events
 
@@ -22,6 +22,14 @@ class Event:
     message: str = ""
     team_id: str | None = None
     account_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event and its place in the order recorded."""
+
+    id: int
+    event: Event
 
 
 def record(connection: Connection, *happened: Event) -> None:
@@ -41,3 +49,30 @@ def record(connection: Connection, *happened: Event) -> None:
     ]
     if rows:
         connection.execute(insert(events), rows)
+
+
+def newest(
+    connection: Connection, limit: int, before_id: int | None = None, subject_id: str | None = None
+) -> tuple[StoredEvent, ...]:
+    """Newest first, those before ``before_id``; of one subject where given."""
+    query = select(events).order_by(events.c.id.desc()).limit(limit)
+    if before_id is not None:
+        query = query.where(events.c.id < before_id)
+    if subject_id is not None:
+        query = query.where(events.c.subject_id == subject_id)
+    return tuple(
+        StoredEvent(
+            row.id,
+            Event(
+                at=row.at,
+                subject_kind=row.subject_kind,
+                subject_id=row.subject_id,
+                kind=row.kind,
+                reason=row.reason,
+                message=row.message,
+                team_id=row.team_id,
+                account_id=row.account_id,
+            ),
+        )
+        for row in connection.execute(query)
+    )

@@ -98,9 +98,10 @@ idempotency_keys = Table(
     Column("account_id", IdText, primary_key=True),
     Column("key", String(255), primary_key=True),
     Column("request_digest", String(64), nullable=False),
-    Column("status", Integer, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("resource_id", String(96), nullable=False),
     Column("created_at", UtcTime, nullable=False),
+    Index("ix_idempotency_keys_created_at", "created_at"),
+    comment="What a key made, written in the transaction that made it; answers are built anew, never stored",
 )
 
 # --- prices -------------------------------------------------------------------------------------------
