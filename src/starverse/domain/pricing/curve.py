@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import lcm
 
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 from starverse.domain.errors import FieldFault, Invalid
 from starverse.domain.money import Money
 from starverse.domain.pricing.price_book import PACKAGES, PriceBooks
-from starverse.domain.pricing.rating import HOUR_SECONDS, Terms, rate_steps
+from starverse.domain.pricing.rating import HOUR_SECONDS, RateStep, Terms, charged_cards, rate_steps
 from starverse.domain.pricing.windows import epoch_second, instant_of
+from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import Timespan
 
 _INT64_MAX = 2**63 - 1
@@ -29,8 +31,9 @@ class RateCurve:
     """What one card costs since the horizon's start, as a function of time.
 
     ``numerator(start, end) / denominator`` is the exact cost in micro-yuan of one card over ``[start, end)``
-    (epoch seconds inside the horizon). Building is linear in the days of the horizon, a look-up logarithmic
-    in its steps; one curve serves every subject on the same terms.
+    (epoch seconds inside the horizon); of ``no_gpu``, which counts one card whatever the instance has, it is
+    the cost of the instance, and ``per_card`` is false. Building is linear in the days of the horizon, a
+    look-up logarithmic in its steps; one curve serves every subject on the same terms.
     """
 
     def __init__(self, terms: Terms, horizon: Timespan, books: PriceBooks) -> None:
@@ -41,11 +44,13 @@ class RateCurve:
             )
             raise Invalid(faults=[fault])
         steps = rate_steps(terms, horizon, books)
-        common = lcm(*(step.rate.denominator for step in steps))
+        rates = [_slope(step, terms, books) for step in steps]
+        common = lcm(*{rate.denominator for rate in rates})
+        self.per_card = terms.tariff is not Tariff.NO_GPU
         self.denominator: int = common * HOUR_SECONDS
         self._edges = [epoch_second(step.span.start) for step in steps]
         self._end = epoch_second(steps[-1].span.end)
-        self._slopes = [step.rate.numerator * (common // step.rate.denominator) for step in steps]
+        self._slopes = [rate.numerator * (common // rate.denominator) for rate in rates]
         lengths = [after - before for before, after in pairwise([*self._edges, self._end])]
         areas = [length * slope for length, slope in zip(lengths, self._slopes, strict=True)]
         self._sums = list(accumulate(areas, initial=0))
@@ -74,13 +79,18 @@ class RateCurve:
 
     def amount(self, start: int, end: int, cards: int) -> Money:
         """What a subject with only this usage is charged: the exact cost rounded down."""
-        return Money(self.numerator(start, end) * cards // self.denominator)
+        counted = cards if self.per_card else 1
+        return Money(self.numerator(start, end) * counted // self.denominator)
 
     def _until(self, at: int) -> int:
         index = bisect_right(self._edges, at) - 1
         if index < 0 or at > self._end:
             raise ValueError(f"{instant_of(at).isoformat()} lies outside the horizon of this curve")
         return self._sums[index] + (at - self._edges[index]) * self._slopes[index]
+
+
+def _slope(step: RateStep, terms: Terms, books: PriceBooks) -> Fraction:
+    return step.rate * charged_cards(terms, 1, books.at(step.span.start))
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.money import decimal_string
-from starverse.domain.pricing.price_book import PACKAGES, PriceBook, Tariff
+from starverse.domain.pricing.price_book import PACKAGES, PriceBook
 from starverse.domain.pricing.windows import (
     epoch_second,
     instant_of,
@@ -24,6 +24,7 @@ from starverse.domain.pricing.windows import (
     wall_to_second,
     window_pieces,
 )
+from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import Timespan, utc
 
 _CHECK_YEARS = 2

@@ -17,7 +17,7 @@ from itertools import pairwise
 from starverse.domain.errors import FieldFault, Invalid
 from starverse.domain.money import Money
 from starverse.domain.pricing.windows import Window
-from starverse.domain.tariff import Tariff as Tariff
+from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import format_instant, utc
 
 FABRICS = ("ib", "roce", "eth")

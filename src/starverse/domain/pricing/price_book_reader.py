@@ -23,9 +23,9 @@ from starverse.domain.pricing.price_book import (
     PriceBook,
     ReservedTier,
     StoragePrices,
-    Tariff,
 )
 from starverse.domain.pricing.windows import Window
+from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import parse_instant
 
 _DECIMAL = re.compile(r"\d{1,9}(?:\.\d{1,6})?")

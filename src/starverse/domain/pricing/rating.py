@@ -17,8 +17,9 @@ from itertools import pairwise
 
 from starverse.domain.errors import FieldFault, Invalid, InvariantBroken
 from starverse.domain.money import Money
-from starverse.domain.pricing.price_book import PACKAGES, PriceBook, PriceBooks, Tariff
+from starverse.domain.pricing.price_book import PACKAGES, PriceBook, PriceBooks
 from starverse.domain.pricing.windows import Window, epoch_second, instant_of, window_pieces
+from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import Timespan, format_instant, utc
 
 HOUR_SECONDS = 3600
@@ -62,8 +63,9 @@ class Terms:
     """Everything that fixes the rate of one card at every instant, beside the price books.
 
     ``members`` is the membership history, ``member`` what held before its first change. ``booked_at`` is the
-    purchase of a reservation or package (``None``: at its start). ``cleared`` is empty where the pool posts
-    its spot price; ``bid`` caps a cleared price. ``included`` marks what a reservation or package already
+    purchase of a reservation or package (``None``: at its start); ``booked_start`` is where a booked window
+    begins: every part of a reservation's usage has to say it, for the lead is counted to there. ``cleared`` is
+    empty where the pool posts its spot price; ``bid`` caps a cleared price. ``included`` marks what a reservation or package already
     pays for: a workload inside a reservation, a no-GPU start inside a package.
     """
 
@@ -73,9 +75,18 @@ class Terms:
     member: str | None = None
     members: tuple[MemberChange, ...] = ()
     booked_at: datetime | None = None
+    booked_start: datetime | None = None
     cleared: tuple[ClearedPrice, ...] = ()
     bid: Fraction | None = None
     included: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tariff is Tariff.RESERVED and self.booked_start is None:
+            raise Invalid(faults=[FieldFault("booked_start", "missing", "the start of the booked window")])
+
+    def bought_at(self, start: datetime) -> datetime:
+        """The purchase of a reservation or package whose usage begins at ``start``."""
+        return utc(self.booked_at or self.booked_start or start)
 
     def member_at(self, instant: datetime) -> str | None:
         """The membership that holds at an instant."""
@@ -209,7 +220,7 @@ def rate_steps(terms: Terms, span: Timespan, books: PriceBooks) -> tuple[RateSte
     at its purchase. Linear in the days of the span.
     """
     if terms.tariff in PACKAGES:
-        bought = utc(terms.booked_at or span.start)
+        bought = terms.bought_at(span.start)
         return (_package_step(terms, span, books.at(bought), bought),)
     keeps_version = terms.tariff is Tariff.RESERVED
     edges = [change.since for change in terms.members] + [price.since for price in terms.cleared]
@@ -217,8 +228,8 @@ def rate_steps(terms: Terms, span: Timespan, books: PriceBooks) -> tuple[RateSte
         edges += books.edges(span.start, span.end)
     steps: list[RateStep] = []
     for part in span.split_at(edges):
-        book = books.at((terms.booked_at or span.start) if keeps_version else part.start)
-        steps.extend(_steps_of_part(terms, part, span.start, book))
+        book = books.at(terms.bought_at(span.start) if keeps_version else part.start)
+        steps.extend(_steps_of_part(terms, part, book))
     return tuple(steps)
 
 
@@ -284,14 +295,14 @@ def merge_adjacent(segments: Iterable[Segment]) -> tuple[Segment, ...]:
     return tuple(merged)
 
 
-def _steps_of_part(terms: Terms, part: Timespan, start: datetime, book: PriceBook) -> list[RateStep]:
+def _steps_of_part(terms: Terms, part: Timespan, book: PriceBook) -> list[RateStep]:
     """Steps inside a part that has one book, one membership and one clearing price."""
     list_price = book.list_price_of(terms.model, terms.fabric)
     member = terms.member_at(part.start)
     cleared = terms.cleared_at(part.start) if terms.tariff in (Tariff.SPOT, Tariff.IDLE) else None
     windows: tuple[Window, ...] = ()
     if terms.tariff is Tariff.RESERVED:
-        factor = _reserved_factor(terms, start, book)
+        factor = _reserved_factor(terms, book)
     else:
         _require_tariff(terms.tariff, book)
         factor = book.factor_of(terms.tariff)
@@ -321,9 +332,11 @@ def _step(terms: Terms, span: Timespan, plain: Factors, window: Window | None, b
     return RateStep(span, rate, factors)
 
 
-def _reserved_factor(terms: Terms, start: datetime, book: PriceBook) -> Fraction:
+def _reserved_factor(terms: Terms, book: PriceBook) -> Fraction:
     _require_tariff(Tariff.RESERVED, book)
-    lead_seconds = epoch_second(start) - epoch_second(terms.booked_at or start)
+    start = terms.booked_start
+    assert start is not None, "checked when the terms were made"
+    lead_seconds = epoch_second(start) - epoch_second(terms.bought_at(start))
     return book.tier_for(lead_seconds).factor
 
 
