@@ -7,10 +7,10 @@ lists bound as one parameter, the same text every time. ``ledger_tables`` has th
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import TracebackType
 from typing import Any, cast
 
 from sqlalchemy import Connection
@@ -22,7 +22,7 @@ from starverse.domain.ids import LedgerAccountId, TransferId
 from starverse.domain.ledger.accounts import AccountKind, LedgerAccount
 from starverse.domain.ledger.posting import LedgerState, Posting
 from starverse.domain.ledger.transfers import Purpose, Transfer, TransferKind
-from starverse.domain.money import Money
+from starverse.domain.money import ZERO, Money
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +108,18 @@ def load_state(connection: Connection, groups: Sequence[Sequence[Transfer]]) -> 
                 resolved.append(transfer.resolves)
             if transfer.refunds is not None:
                 refunded.append(transfer.refunds)
-    driver = _Driver(connection)
-    accounts = {row[0]: _account(row) for row in driver.rows(_LOAD_ACCOUNTS, account_ids)}
-    recorded = driver.rows(_LOAD_TRANSFERS, own + resolved + refunded)
+    with _Driver(connection) as driver:
+        accounts = {row[0]: _account(row) for row in driver.rows(_LOAD_ACCOUNTS, account_ids)}
+        recorded = driver.rows(_LOAD_TRANSFERS, own + resolved + refunded)
+        resolutions = driver.rows(_LOAD_RESOLUTIONS, resolved)
+        refunds = driver.rows(_LOAD_REFUNDED, refunded)
     sums: dict[TransferId, Money] = {}
-    for payment_id, micro in driver.rows(_LOAD_REFUNDED, refunded):
-        sums[payment_id] = sums.get(payment_id, Money(0)) + Money(micro)
+    for payment_id, micro in refunds:
+        sums[payment_id] = sums.get(payment_id, ZERO) + Money(micro)
     return LedgerState(
         accounts=accounts,
         transfers={row[0]: _transfer(row) for row in recorded},
-        resolutions={
-            hold_id: _TRANSFER_KINDS[kind] for hold_id, kind in driver.rows(_LOAD_RESOLUTIONS, resolved)
-        },
+        resolutions={hold_id: _TRANSFER_KINDS[kind] for hold_id, kind in resolutions},
         refunded=sums,
     )
 
@@ -128,64 +128,72 @@ def write_posting(
     connection: Connection, before: Mapping[LedgerAccountId, LedgerAccount], posting: Posting, now: datetime
 ) -> None:
     """Write counters (only where they are still as loaded), transfers and open holds; three executemany."""
-    driver = _Driver(connection)
-    rows = [(*_counters(account), account.id, *_counters(before[account.id])) for account in posting.changed]
-    if rows and driver.execute_many(_UPDATE_ACCOUNT, rows) != len(rows):
-        raise Conflict("A ledger account changed while it was posted to; try again.")
+    counters = [
+        (*_counters(account), account.id, *_counters(before[account.id])) for account in posting.changed
+    ]
     at = to_micros(now)
-    driver.execute_many(_INSERT_TRANSFER, [_transfer_row(transfer, at) for transfer in posting.created])
+    created = [_transfer_row(transfer, at) for transfer in posting.created]
     pending = TransferKind.PENDING
     taken = [
         (transfer.id, transfer.debit, _micros(transfer.expires_at))
         for transfer in posting.created
         if transfer.kind is pending
     ]
-    if taken:
-        driver.execute_many(_INSERT_HOLD, taken)
     ended = [(transfer.resolves,) for transfer in posting.created if transfer.resolves is not None]
-    if ended:
-        driver.execute_many(_DELETE_HOLD, ended)
+    with _Driver(connection) as driver:
+        if counters and driver.change(_UPDATE_ACCOUNT, counters) != len(counters):
+            raise Conflict("A ledger account changed while it was posted to; try again.")
+        driver.change(_INSERT_TRANSFER, created)
+        if taken:
+            driver.change(_INSERT_HOLD, taken)
+        if ended:
+            driver.change(_DELETE_HOLD, ended)
 
 
 class _Driver:
-    """The driver's cursors inside the connection's transaction.
+    """One of the driver's cursors inside the connection's transaction; closed at the end of the block.
 
     SQLAlchemy's result objects cost more than a small SQLite statement; the errors stay SQLAlchemy's, so
     that what retries a lost race sees them.
     """
 
+    __slots__ = ("_connection", "_cursor", "_dialect", "_last", "_statements")
+
     def __init__(self, connection: Connection) -> None:
         name = connection.dialect.name
         self._connection = connection
         self._statements = _STATEMENTS[name]
-        self._bind_list = _DIALECTS[name].bind_list
+        self._dialect = _DIALECTS[name]
+        self._cursor: Any = connection.connection.cursor()
+        self._last = ""
+
+    def __enter__(self) -> _Driver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cursor.close()
+        if isinstance(error, Exception):
+            dialect = self._connection.dialect
+            base = cast(type[Exception], dialect.loaded_dbapi.Error)
+            if isinstance(error, base):
+                raise DBAPIError.instance(self._last, None, error, base, dialect=dialect) from error
 
     def rows(self, statement: str, ids: Iterable[str]) -> Sequence[Sequence[Any]]:
         """The rows that a loading statement finds for a list of ids; none asked, none read."""
         wanted = list(ids)
         if not wanted:
             return ()
-        with self._cursor(statement) as cursor:
-            cursor.execute(self._statements[statement], (self._bind_list(wanted),))
-            return cast(Sequence[Sequence[Any]], cursor.fetchall())
+        self._last = self._statements[statement]
+        self._cursor.execute(self._last, (self._dialect.bind_list(wanted),))
+        return cast(Sequence[Sequence[Any]], self._cursor.fetchall())
 
-    def execute_many(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
+    def change(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:
         """Execute a changing statement for every row; how many rows it changed in all."""
-        with self._cursor(statement) as cursor:
-            cursor.executemany(self._statements[statement], rows)
-            return int(cursor.rowcount)
-
-    @contextmanager
-    def _cursor(self, statement: str) -> Iterator[Any]:
-        dialect = self._connection.dialect
-        base_error = cast(type[Exception], dialect.loaded_dbapi.Error)
-        cursor = self._connection.connection.cursor()
-        try:
-            yield cursor
-        except base_error as error:
-            raise DBAPIError.instance(statement, None, error, base_error, dialect=dialect) from error
-        finally:
-            cursor.close()
+        self._last = self._statements[statement]
+        self._cursor.executemany(self._last, rows)
+        return int(self._cursor.rowcount)
 
 
 def _account(row: Sequence[Any]) -> LedgerAccount:

@@ -7,7 +7,7 @@ failing transfer. A repeat of a recorded group with the same content answers ``E
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
@@ -170,12 +170,18 @@ class _Counters:
         )
 
     def account(self) -> LedgerAccount:
-        return replace(
-            self.before,
-            debits_pending=Money(self.debits_pending),
-            debits_posted=Money(self.debits_posted),
-            credits_pending=Money(self.credits_pending),
-            credits_posted=Money(self.credits_posted),
+        before = self.before
+        return LedgerAccount(
+            before.id,
+            before.kind,
+            before.team_id,
+            before.label,
+            before.expires_at,
+            before.redeemed_at,
+            Money(self.debits_pending),
+            Money(self.debits_posted),
+            Money(self.credits_pending),
+            Money(self.credits_posted),
         )
 
 
