@@ -1,0 +1,250 @@
+"""The only writer of allocations: each placement in one transaction, re-checked on current rows.
+
+The same ``fits()`` rule as the decision, compare-and-swap on each node's generation, the allocation
+``placed`` and the hold for its first hour: capacity and money together or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from starverse.app import funding
+from starverse.app.platform import Platform
+from starverse.db import allocations, events, inventory, jobs
+from starverse.db.events import Event
+from starverse.domain.errors import Conflict
+from starverse.domain.ids import AllocationId, CardId, NodeId
+from starverse.domain.scheduling.decision import Decision, Placement, Reclaim, Refusal
+from starverse.domain.scheduling.fit import free_of, share_fits
+from starverse.domain.scheduling.snapshot import NodeShare
+from starverse.domain.workloads.reasons import WaitReason
+from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.states import AllocationState, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How a decision fared: what was placed, noticed, refused on current rows and why."""
+
+    placed: tuple[AllocationId, ...]
+    noticed: tuple[AllocationId, ...]
+    refused: tuple[tuple[str, WaitReason, str], ...]
+
+
+class _Refused(Exception):
+    def __init__(self, reason: WaitReason, message: str) -> None:
+        self.reason, self.message = reason, message
+        super().__init__(message)
+
+
+def apply_decision(platform: Platform, decision: Decision) -> Applied:
+    """Record what still holds of a decision, one transaction per step."""
+    placed: list[AllocationId] = []
+    noticed: list[AllocationId] = []
+    refused: list[tuple[str, WaitReason, str]] = []
+    for refusal in decision.refusals:
+        _end_impossible(platform, refusal)
+    for placement in decision.placements:
+        try:
+            placed.append(_place(platform, placement))
+        except _Refused as why:
+            refused.append((placement.job_id, why.reason, why.message))
+    for reclaim in decision.reclaims:
+        if _notice(platform, reclaim):
+            noticed.append(reclaim.allocation_id)
+    waits: list[tuple[str, str, str]] = [(w.job_id, w.reason.value, w.message) for w in decision.waits]
+    waits += [(job_id, reason.value, message) for job_id, reason, message in refused]
+    _note_waits(platform, waits)
+    return Applied(tuple(placed), tuple(noticed), tuple(refused))
+
+
+def _place(platform: Platform, placement: Placement) -> AllocationId:
+    try:
+        return platform.database.write_retrying(lambda connection: _insert(connection, platform, placement))
+    except IntegrityError as taken:
+        raise _Refused(WaitReason.NO_CARDS, "a card was taken at the same moment") from taken
+    except Conflict as lost:
+        raise _Refused(WaitReason.BEHIND_OTHERS, lost.detail) from lost
+
+
+def _insert(connection: Connection, platform: Platform, placement: Placement) -> AllocationId:
+    now = platform.clock.now()
+    job = jobs.get(connection, placement.job_id)
+    if job is None or job.state is not JobState.QUEUED or job.cancel_requested_at is not None:
+        raise _Refused(WaitReason.BEHIND_OTHERS, "the job is not waiting any more")
+    _check_capacity(connection, placement, job)
+    new = Allocation(
+        id=platform.ids.uuid7(),
+        job_id=job.id,
+        attempt=job.attempts + 1,
+        team_id=job.team_id,
+        account_id=job.account_id,
+        tariff=job.spec.tariff,
+        card_model=placement.pool.model or None,
+        fabric=placement.pool.fabric,
+        zone=placement.pool.zone,
+        state=AllocationState.PLACED,
+        placed_at=now,
+        nodes=tuple(share.node_id for share in placement.shares),
+        cards=tuple(card for share in placement.shares for card in share.card_ids),
+        cpus=placement.shares[0].cpus,
+        memory_bytes=placement.shares[0].memory_bytes,
+        channel_token=platform.ids.secret(),
+    )
+    allocations.insert_allocation(connection, new)
+    funded = funding.take_first(connection, new, job, platform.settings.start_timeout_seconds, platform.ids)
+    if isinstance(funded, funding.NotFunded):
+        raise _Refused(*_unfunded(funded))
+    jobs.change(
+        connection,
+        job,
+        attempts=job.attempts + 1,
+        reason=WaitReason.STARTING.value,
+        message="cards are placed",
+    )
+    events.record(
+        connection,
+        Event(
+            now,
+            "job",
+            job.id,
+            "placed",
+            job.spec.tariff.value,
+            _where(placement),
+            job.team_id,
+            job.account_id,
+        ),
+    )
+    return AllocationId(new.id)
+
+
+def _check_capacity(connection: Connection, placement: Placement, job: Job) -> None:
+    nodes = {node.id: node for node in inventory.load_nodes(connection)}
+    open_shares = shares_of(connection, allocations.open_ones(connection))
+    for share in placement.shares:
+        node = nodes.get(share.node_id)
+        if node is None:
+            raise _Refused(WaitReason.NO_CARDS, f"node {share.node_id} is not there any more")
+        misfit = share_fits(node, job.spec.resources, share, free_of(node, open_shares))
+        if misfit is not None:
+            raise _Refused(WaitReason.NO_CARDS, misfit.message)
+    generations = {share.node_id: nodes[share.node_id].generation for share in placement.shares}
+    if not inventory.bump_generation(connection, {str(node): n for node, n in generations.items()}):
+        raise _Refused(WaitReason.NO_CARDS, "a node changed at the same moment")
+
+
+def shares_of(connection: Connection, open_ones: list[Allocation]) -> list[NodeShare]:
+    """What open allocations hold of each node."""
+    by_card = inventory.load_cards(connection, [card for a in open_ones for card in a.cards])
+    return [share for allocation in open_ones for share in allocation_shares(allocation, by_card)]
+
+
+def allocation_shares(allocation: Allocation, by_card: dict[str, inventory.CardRow]) -> tuple[NodeShare, ...]:
+    """What one allocation holds of each of its nodes."""
+    return tuple(
+        NodeShare(
+            NodeId(node_id),
+            tuple(CardId(card) for card in allocation.cards if by_card[card].node_id == node_id),
+            allocation.cpus,
+            allocation.memory_bytes,
+        )
+        for node_id in allocation.nodes
+    )
+
+
+def _unfunded(why: funding.NotFunded) -> tuple[WaitReason, str]:
+    if why.why is funding.Unfunded.NO_MONEY:
+        needed, available = why.needed.decimal(), why.available.decimal()
+        return WaitReason.NO_MONEY, f"the first hour needs CNY {needed} free, CNY {available} is there"
+    if why.why is funding.Unfunded.WINDOW_CLOSED:
+        return WaitReason.WINDOW_CLOSED, "the window is closed, or closes too soon"
+    return WaitReason.NO_MONEY, "its --cost-max is used up; cancel it, or submit it again with a higher one"
+
+
+def _notice(platform: Platform, reclaim: Reclaim) -> bool:
+    def act(connection: Connection) -> bool:
+        now = platform.clock.now()
+        allocation = allocations.get(connection, reclaim.allocation_id)
+        if allocation is None or not allocation.open or allocation.notice_reason is not None:
+            return False
+        give_notice(
+            connection, platform, allocation, reclaim.reason, now, reclaim.message, reclaim.for_job_id
+        )
+        return True
+
+    try:
+        return platform.database.write_retrying(act)
+    except Conflict:
+        return False
+
+
+def give_notice(
+    connection: Connection,
+    platform: Platform,
+    allocation: Allocation,
+    reason: object,
+    now: datetime,
+    message: str,
+    for_job_id: str | None = None,
+    deadline: datetime | None = None,
+) -> Allocation:
+    """Announce a stop: recorded here, delivered by ``observe`` until the launcher has it."""
+    if deadline is None:
+        deadline = now + timedelta(seconds=platform.settings.grace_seconds)
+    noticed = allocations.change(
+        connection,
+        allocation,
+        notice_reason=reason,
+        notice_at=now,
+        notice_deadline=deadline,
+        notice_for=for_job_id,
+    )
+    events.record(
+        connection,
+        Event(now, "job", allocation.job_id, "notice", str(reason), message, allocation.team_id),
+    )
+    return noticed
+
+
+def _end_impossible(platform: Platform, refusal: Refusal) -> None:
+    def act(connection: Connection) -> None:
+        now = platform.clock.now()
+        job = jobs.get(connection, refusal.job_id)
+        if job is None or job.state is not JobState.QUEUED:
+            return
+        jobs.change(
+            connection,
+            job,
+            state=JobState.FAILED,
+            reason=refusal.reason.value,
+            message=refusal.message,
+            ended_at=now,
+        )
+        events.record(
+            connection,
+            Event(now, "job", job.id, "state", refusal.reason.value, refusal.message, job.team_id),
+        )
+
+    platform.database.write_retrying(act)
+
+
+def _note_waits(platform: Platform, waits: list[tuple[str, str, str]]) -> None:
+    def current(ids: list[str]) -> dict[str, tuple[str, str]]:
+        with platform.database.read() as connection:
+            return {job.id: (job.reason, job.message) for job in jobs.get_many(connection, ids).values()}
+
+    known = current([job_id for job_id, _, _ in waits]) if waits else {}
+    changed = [wait for wait in waits if known.get(wait[0]) != (wait[1], wait[2])]
+    if changed:
+        platform.database.write_retrying(lambda connection: jobs.set_waiting(connection, changed))
+
+
+def _where(placement: Placement) -> str:
+    cards = sum(len(share.card_ids) for share in placement.shares)
+    return (
+        f"{cards} x {placement.pool.model or 'no card'} on {', '.join(s.node_id for s in placement.shares)}"
+    )
