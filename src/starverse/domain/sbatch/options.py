@@ -340,7 +340,7 @@ _OUR_NAMES = frozenset(option.name for option in _OURS) | {"disk", "recipe"}
 
 
 def find_long(name: str) -> tuple[Option | None, str]:
-    """The option of this name or of a unique beginning, as getopt does; else ``None`` and what would be right.
+    """The option of this name or unique beginning, as getopt does; else ``None`` and what would be right.
 
     Beginnings count among Slurm's own names first, so that scripts written for Slurm read the same here.
     """

@@ -147,4 +147,4 @@ def refused(given: Given) -> OptionFault | None:
     """The fault of an option that the table refuses; ``None`` for every other."""
     if given.option.status is not Status.REFUSED:
         return None
-    return OptionFault(given.option.typed, given.value, f"no such option: {given.option.text}", given.origin)
+    return OptionFault(given.option.typed, given.value, f"it left out: {given.option.text}", given.origin)
