@@ -24,7 +24,7 @@ from typing import Any
 from starverse.checkpoint import hashing
 from starverse.checkpoint.errors import Unusable, Unverified
 from starverse.checkpoint.manifest import FileEntry, Manifest, ManifestInvalid, check_files, read_manifest
-from starverse.checkpoint.publish import write_all
+from starverse.checkpoint.tree import write_all
 
 INDEX_NAME = "arrays.json"
 _FOLDER = "arrays"

@@ -26,16 +26,15 @@ from starverse.checkpoint.errors import AlreadyPublished, Fenced, Unusable, save
 from starverse.checkpoint.manifest import (
     MANIFEST_NAME,
     FileEntry,
-    LinkEntry,
     Manifest,
     ManifestInvalid,
     Published,
-    is_safe_target,
     open_beneath,
     published,
     read_manifest,
     verify,
 )
+from starverse.checkpoint.tree import scan, write_all
 
 WRITING_PREFIX = ".writing-"
 REMOVED_PREFIX = ".removed-"
@@ -55,16 +54,6 @@ class Origin:
     attempt: int = 0
     run: str | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """What a folder holds: relative paths of files, links with targets, and the empty folders."""
-
-    files: tuple[str, ...]
-    links: tuple[LinkEntry, ...]
-    folders: tuple[str, ...]
-    all_folders: tuple[str, ...]
 
 
 class Writing:
@@ -128,6 +117,8 @@ class Writing:
 
     def _describe(self, known: Mapping[str, FileEntry]) -> Manifest:
         tree = scan(self.folder)
+        if MANIFEST_NAME in tree.files:
+            raise Unusable(f"{MANIFEST_NAME} is the checkpoint's own file; name yours otherwise")
         algorithm = hashing.default_algorithm()
         unknown = [path for path in tree.files if path not in known]
         entries = dict(known)
@@ -184,41 +175,6 @@ def check_fence(root: Path, attempt: int) -> None:
                 f"attempt {item.attempt} has published {item.path.name} in {root} and this is attempt "
                 f"{attempt}, an older run of the same job: it cannot publish any more and must end."
             )
-
-
-def scan(folder: Path) -> Tree:
-    """What ``folder`` holds, sorted; raises :class:`Unusable` for a link leading out, a socket or a pipe."""
-    files: list[str] = []
-    links: list[LinkEntry] = []
-    folders: list[str] = []
-    empty: list[str] = []
-    waiting = [""]
-    while waiting:
-        here = waiting.pop()
-        with os.scandir(folder / here) as entries:
-            found = list(entries)
-        if here and not found:
-            empty.append(here)
-        for entry in found:
-            path = f"{here}/{entry.name}" if here else entry.name
-            if entry.is_symlink():
-                target = os.readlink(entry.path)  # noqa: PTH115 - the exact text
-                if not is_safe_target(path, target):
-                    raise Unusable(
-                        f"{path} is a link to {target!r}, outside of the checkpoint; write a file instead"
-                    )
-                links.append(LinkEntry(path, target))
-            elif entry.is_dir(follow_symlinks=False):
-                folders.append(path)
-                waiting.append(path)
-            elif entry.is_file(follow_symlinks=False):
-                if path == MANIFEST_NAME:
-                    raise Unusable(f"{MANIFEST_NAME} is the checkpoint's own file; name yours otherwise")
-                files.append(path)
-            else:
-                raise Unusable(f"{path} is neither a file, a folder nor a link; it cannot be in a checkpoint")
-    links.sort(key=lambda link: link.path)
-    return Tree(tuple(sorted(files)), tuple(links), tuple(sorted(empty)), tuple(sorted(folders)))
 
 
 def remove_leftovers(root: Path) -> list[Path]:
@@ -318,13 +274,6 @@ def _write_durably(path: Path, content: bytes) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def write_all(descriptor: int, content: memoryview, at: int) -> None:
-    """Write all of ``content`` at the byte ``at``; the system may take it in parts."""
-    done = 0
-    while done < len(content):
-        done += os.pwrite(descriptor, content[done:], at + done)
 
 
 def lock_descriptor(descriptor: int, *, wait: bool) -> bool:

@@ -109,7 +109,8 @@ class Training:
         down, right = self.random.integers(0, 3, size=(2, len(images)))
         rows = down[:, None, None] + np.arange(8)[None, :, None]
         columns = right[:, None, None] + np.arange(8)[None, None, :]
-        return padded[np.arange(len(images))[:, None, None], rows, columns].reshape(len(images), -1)
+        shifted: Floats = padded[np.arange(len(images))[:, None, None], rows, columns]
+        return shifted.reshape(len(images), -1)
 
     def _step(self, inputs: Floats, labels: npt.NDArray[np.int64]) -> float:
         """One step of Adam on the mean cross entropy of a batch; returns the loss."""
