@@ -35,8 +35,8 @@ class Page(Generic[T]):
 class SubmitRequest:
     """A batch script as it was handed over.
 
-    ``options`` are those of the command line by long name without dashes (they win over ``#SBATCH``
-    lines); a repeated option is a tuple, a flag is ``""``. ``environment`` holds ``SBATCH_*`` input
+    ``argv`` holds the option words of the command line as typed, without the script's name; they win over
+    ``#SBATCH`` lines. ``arguments`` are the script's own. ``environment`` holds ``SBATCH_*`` input
     variables and the variables that ``--export`` names. ``folder_id`` (``sha256:<hex>``) names an uploaded
     folder of the team; ``None`` starts with an empty workspace. ``submit_dir`` is where the caller stood,
     for display only. ``lint``: tell what would happen and its price, change nothing. ``once``: the
@@ -46,7 +46,7 @@ class SubmitRequest:
     script: str
     script_name: str = "script.sh"
     arguments: tuple[str, ...] = ()
-    options: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
+    argv: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     folder_id: str | None = None
     submit_dir: str = ""
