@@ -38,6 +38,7 @@ from starverse.domain.timespan import Timespan, format_instant, utc
 
 DAYS_MAX = 3_660
 CARDS_MAX = 1_000_000
+_YEARS = (2000, 2199)
 _SEARCH = timedelta(hours=24)
 """How far ahead a cheaper start is looked for: every window comes round once a day."""
 
@@ -240,6 +241,8 @@ class _Checked:
 def _time_faults(request: QuoteRequest) -> Iterator[FieldFault]:
     named = [("start", request.start), ("end", request.end), ("booked_at", request.booked_at)]
     for name, instant in named:
+        if instant is not None and not _YEARS[0] <= instant.year <= _YEARS[1]:
+            yield FieldFault(name, instant.isoformat(), f"a year from {_YEARS[0]} to {_YEARS[1]}")
         if instant is not None and instant.microsecond:
             yield FieldFault(name, instant.isoformat(), "a whole second")
     if request.end is None:

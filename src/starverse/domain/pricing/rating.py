@@ -63,10 +63,10 @@ class Terms:
     """Everything that fixes the rate of one card at every instant, beside the price books.
 
     ``members`` is the membership history, ``member`` what held before its first change. ``booked_at`` is the
-    purchase of a reservation or package (``None``: at its start); ``booked_start`` is where a booked window
-    begins: every part of a reservation's usage has to say it, for the lead is counted to there. ``cleared`` is
-    empty where the pool posts its spot price; ``bid`` caps a cleared price. ``included`` marks what a reservation or package already
-    pays for: a workload inside a reservation, a no-GPU start inside a package.
+    purchase of a reservation or package (``None``: at its start). ``booked_start`` is where a booked window
+    begins; every part of a reservation's usage has to say it, for the lead is counted to there. ``cleared``
+    is empty where the pool posts its spot price; ``bid`` caps a cleared price. ``included`` marks what a
+    reservation or package already pays for: a workload inside a reservation, a no-GPU start in a package.
     """
 
     tariff: Tariff
