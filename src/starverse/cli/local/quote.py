@@ -1,6 +1,7 @@
 """``starverse quote``: a price, segment by segment, without a server (interfaces.md).
 
-The domain is imported when the command runs, so that ``--help`` stays quick.
+The domain is imported when the command runs, so that ``--help`` stays quick. What is wrong is raised as
+``Invalid``; the entry point prints it and chooses the exit code, as for every command.
 """
 
 from __future__ import annotations
@@ -14,16 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from starverse.domain.errors import FieldFault, Invalid
+    from starverse.domain.errors import FieldFault
     from starverse.domain.money import Money
     from starverse.domain.pricing.paying import Sources
     from starverse.domain.pricing.price_book import PriceBook
     from starverse.domain.pricing.quote import Quote, QuoteRequest
     from starverse.domain.pricing.rating import Factors, Segment
-
-_EXIT_USAGE = 2
-_FLAGS = {"member": "--edu", "booked_at": "--booked-at", "price book": "--price-book"}
-_OPTIONS = ("card", "cards", "tariff", "start", "end", "fabric", "coupon", "credit")
 
 
 @click.command("quote")
@@ -45,21 +42,14 @@ _OPTIONS = ("card", "cards", "tariff", "start", "end", "fabric", "coupon", "cred
     help="A price book in YAML, instead of the shipped one.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def command(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
+def command(as_json: bool, **options: Any) -> None:
     """Price a request, segment by segment, without a server."""
-    from starverse.domain.errors import Invalid
+    from starverse.domain.pricing.price_book import PriceBooks
     from starverse.domain.pricing.quote import quote
 
-    try:
-        book = _read_book(options["price_book"])
-        request, sources = _read_request(options)
-        from starverse.domain.pricing.price_book import PriceBooks
-
-        priced = quote(request, PriceBooks([book]), sources)
-    except Invalid as error:
-        _print_refusal(error, as_json)
-        ctx.exit(_EXIT_USAGE)
+    book = _read_book(options["price_book"])
+    request, sources = _read_request(options)
+    priced = quote(request, PriceBooks([book]), sources)
     if options["price_book"] is not None:
         for warning in book.warnings:
             click.echo(f"warning: {warning}", err=True)
@@ -210,15 +200,3 @@ def _amount(field: str, text: str, faults: list[FieldFault]) -> Money:
         pass
     faults.append(FieldFault(field, text, "an amount of yuan such as 50.00, at most 6 places"))
     return ZERO
-
-
-def _print_refusal(error: Invalid, as_json: bool) -> None:
-    faults = [{"field": f.field, "value": f.value, "expected": f.expected} for f in error.faults]
-    if as_json:
-        click.echo(json.dumps({"code": error.code, "detail": error.detail, "faults": faults}, indent=2))
-        return
-    for fault in error.faults:
-        flag = _FLAGS.get(fault.field, f"--{fault.field}" if fault.field in _OPTIONS else fault.field)
-        click.echo(f"error: {flag}: {fault.value!r}; expected {fault.expected}", err=True)
-    if not error.faults:
-        click.echo(f"error: {error.detail}", err=True)
