@@ -1,0 +1,1 @@
+"""Where a node's cards come from: declared, a file that tests change, or NVML."""

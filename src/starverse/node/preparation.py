@@ -1,0 +1,49 @@
+"""What has to lie in an allocation's folder before its workload starts, and whom it belongs to."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from starverse.domain.workloads.launch import LaunchSpec
+from starverse.node.folder import AllocationFolder
+
+
+def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
+    """Make run, home and tmp, the script, the token; give the workload's folders to the team's user.
+
+    ``run`` stays the platform's own and is shown read-only: a notice or a socket there cannot be forged.
+    """
+    owner = spec.unix_uid if os.geteuid() == 0 else None
+    for name, mode in (("run", 0o755), ("run/bin", 0o755), ("home", 0o700), ("tmp", 0o1777)):
+        path = folder / name
+        path.mkdir(exist_ok=True)
+        path.chmod(mode)
+        if name in ("home", "tmp"):
+            give(path, owner)
+    for text in (spec.workspace, spec.checkpoints):
+        Path(text).mkdir(parents=True, exist_ok=True)
+        give(Path(text), owner)
+    script = folder.run / "script"
+    script.write_text(spec.script)
+    script.chmod(0o555)
+    if spec.api_token is not None:
+        token = folder.run / "token"
+        handle = os.open(token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(spec.api_token)
+        if owner is not None:
+            os.chown(token, owner, owner)
+
+
+def give(path: Path, owner: int | None) -> None:
+    """Give a tree to the team's user, without following links; its top last, which marks it as done.
+
+    A tree whose top is the user's already is left alone, so this costs nothing from the second run on.
+    """
+    if owner is None or path.stat().st_uid == owner:
+        return
+    for _, folders, files, handle in os.fwalk(path, topdown=False, follow_symlinks=False):
+        for name in (*folders, *files):
+            os.chown(name, owner, owner, dir_fd=handle, follow_symlinks=False)
+    os.chown(path, owner, owner, follow_symlinks=False)

@@ -1,0 +1,1 @@
+"""Sandbox drivers: ``bwrap``, and ``process`` by name only."""

@@ -1,0 +1,138 @@
+"""The supervisor: first process of ours beside the script, it starts it and tells how it ended.
+
+Run inside the bubblewrap sandbox as text (``python -I -S -c``), so it imports next to nothing and
+nothing of ours; the ``process`` driver calls :func:`supervise` in a forked child. It reports lines to
+the launcher: ``ready OWN_PID SCRIPT_PID`` after the first exec, ``failed TEXT``, ``exit CODE`` or
+``signal NUMBER``. bubblewrap alone would fold a signal into 128 + number.
+
+It stays until the launcher closes the control pipe: the launcher's end, wanted or by ``kill -9``, is
+the end of everything in here.
+"""
+
+from __future__ import annotations
+
+import _signal
+import os
+import resource
+import select
+import sys
+import time
+
+_DEAF = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2)
+_TO_DEFAULT = (*_DEAF, _signal.SIGPIPE, _signal.SIGXFSZ)
+
+
+def supervise(pipes: tuple[int, int, int, int, int], folder: str, processes: int, command: list[str]) -> None:
+    """Start ``command`` in ``folder`` and wait for it, then for the launcher.
+
+    ``pipes``: status (write), control (read), standard output and standard error of the script, its
+    environment (read; ``NAME=VALUE`` ended by NUL each). The environment goes past bubblewrap, which
+    would obey an LD_PRELOAD outside the sandbox. ``processes`` 0: no limit set here.
+    """
+    status, control, output, error, given = pipes
+    for handle in pipes:
+        os.set_inheritable(handle, False)
+    try:
+        if processes:
+            resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+        os.chdir(folder)
+        script = _start(command, (output, error), _read_environment(given))
+    except OSError as error_text:
+        os.write(status, f"failed {command[0]}: {error_text.strerror}\n".encode())
+        return
+    os.write(status, f"ready {os.getpid()} {script}\n".encode())
+    _wait(status, control, script)
+
+
+def kill_below(root: int) -> None:
+    """Kill all that descends from ``root``, again and again until nothing new appears."""
+    for _ in range(1000):
+        found = _descendants(root)
+        if not found:
+            return
+        for pid in found:
+            try:
+                os.kill(pid, _signal.SIGKILL)
+            except OSError:
+                continue
+        _reap()
+        time.sleep(0.002)
+
+
+def _read_environment(given: int) -> dict[bytes, bytes]:
+    parts = []
+    while part := os.read(given, 1 << 20):
+        parts.append(part)
+    pairs = (entry.split(b"=", 1) for entry in b"".join(parts).split(b"\0") if entry)
+    return {name: value for name, value in pairs}
+
+
+def _start(command: list[str], logs: tuple[int, int], environment: dict[bytes, bytes]) -> int:
+    for number in _DEAF:
+        _signal.signal(number, _signal.SIG_IGN)
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, logs[0], 1),
+        (os.POSIX_SPAWN_DUP2, logs[1], 2),
+    ]
+    return os.posix_spawn(
+        command[0], command, environment, file_actions=actions, setpgroup=0, setsigdef=_TO_DEFAULT
+    )
+
+
+def _wait(status: int, control: int, script: int) -> None:
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    handle = os.pidfd_open(script)
+    poll.register(handle, select.POLLIN)
+    ended = False
+    while True:
+        ready = {number for number, _ in poll.poll(1000)}
+        if control in ready and not os.read(control, 64):
+            return
+        if handle in ready:
+            poll.unregister(handle)
+        code = _reap().get(script)
+        if code is not None and not ended:
+            ended = True
+            word = f"exit {code}" if code >= 0 else f"signal {-code}"
+            os.write(status, f"{word}\n".encode())
+
+
+def _reap() -> dict[int, int]:
+    """Exit codes (negative: signal) of the children that ended, orphans taken up included."""
+    codes = {}
+    while True:
+        try:
+            pid, raw = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return codes
+        if pid == 0:
+            return codes
+        codes[pid] = os.waitstatus_to_exitcode(raw)
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                    rest = file.read().rsplit(b") ", 1)[1].split()
+            except (OSError, IndexError):
+                continue
+            if rest[0] not in (b"Z", b"X"):
+                children.setdefault(int(rest[1]), []).append(int(name))
+    found: list[int] = []
+    waiting = list(children.get(root, ()))
+    while waiting:
+        pid = waiting.pop()
+        found.append(pid)
+        waiting.extend(children.get(pid, ()))
+    return found
+
+
+if __name__ == "__main__":
+    numbers = [int(text) for text in sys.argv[1:7]]
+    supervise((*numbers[:4], numbers[4]), sys.argv[7], numbers[5], sys.argv[8:])  # type: ignore[arg-type]
+    os._exit(0)

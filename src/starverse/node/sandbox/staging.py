@@ -1,0 +1,98 @@
+"""From the launcher's place to the place where bubblewrap may start: staged folders, dropped user."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from pathlib import Path
+
+from starverse.node.sandbox import syscalls
+
+_STAGES = ("/mnt", "/media", "/srv", "/opt")
+
+
+def enter(sources: list[tuple[str, bool]], uid: int | None, launcher: int) -> list[str]:
+    """Stage ``sources`` (path, read-only), become ``uid``, enter own user and mount namespaces.
+
+    Answers where each source is then to be found. As an ordinary user nothing is staged and nothing is
+    dropped. Whatever comes next in this process dies with the launcher.
+    """
+    staged = [path for path, _ in sources]
+    if os.geteuid() == 0:
+        if not uid:
+            raise PermissionError("a workload never runs as host uid 0")
+        staged = _stage(sources)
+        drop_to(uid)
+    _enter_user_namespace()
+    syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+    die_with(launcher)
+    return staged
+
+
+def enter_as_user(sources: list[str], uid: int | None) -> list[str]:
+    """As a root platform: stage ``sources`` writable and become ``uid``; else nothing. Answers where they are."""
+    if os.geteuid() != 0 or not uid:
+        return sources
+    staged = _stage([(path, False) for path in sources])
+    drop_to(uid)
+    return staged
+
+
+def drop_to(uid: int) -> None:
+    """Become the team's user and group for good, without any supplementary group."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 1)  # else /proc/self stays root's: no id map could be written
+
+
+def die_with(launcher: int) -> None:
+    """SIGKILL for this process when its parent ends. Set last: a change of user clears it."""
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != launcher:
+        os._exit(125)
+
+
+def _stage(sources: list[tuple[str, bool]]) -> list[str]:
+    """Bind every source below one tmpfs in a private mount namespace.
+
+    Sources are opened before, so that the tmpfs may cover their parents and no parent need be passable
+    for the team's user.
+    """
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    handles = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in sources]
+    stage = next(path for path in _STAGES if Path(path).is_dir())
+    syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=1m")
+    staged = []
+    for number, ((_, read_only), handle) in enumerate(zip(sources, handles, strict=True)):
+        target = f"{stage}/{number}"
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            os.mkdir(target)  # noqa: PTH102
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
+        syscalls.mount(f"/proc/self/fd/{handle}", target, None, syscalls.MS_BIND | syscalls.MS_REC)
+        if read_only:
+            _make_read_only(target)
+        os.close(handle)
+        staged.append(target)
+    return staged
+
+
+def _make_read_only(target: str) -> None:
+    flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY
+    kept = os.statvfs(target).f_flag & (syscalls.MS_NOSUID | syscalls.MS_NODEV)
+    syscalls.mount("none", target, None, flags | kept)
+
+
+def _enter_user_namespace() -> None:
+    """An own user namespace with the rights to mount in it; where the host forbids it, bubblewrap's must do."""
+    uid, gid = os.getuid(), os.getgid()
+    try:
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)
+    except PermissionError:
+        return
+    for name, text in (("setgroups", "deny"), ("gid_map", f"0 {gid} 1"), ("uid_map", f"0 {uid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+            file.write(text)

@@ -1,0 +1,46 @@
+"""The few system calls that Python 3.11 does not offer: unshare, mount, prctl."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUSER = 0x10000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 4, 38, 36
+PR_SET_NAME = 15
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), "unshare")
+
+
+def mount(source: str, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    answer = _libc.mount(
+        source.encode(),
+        target.encode(),
+        None if kind is None else kind.encode(),
+        ctypes.c_ulong(flags),
+        None if data is None else data.encode(),
+    )
+    _check(answer, f"mount {source} on {target}")
+
+
+def prctl(option: int, value: int) -> None:
+    arguments = [ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)]
+    _check(_libc.prctl(option, *arguments), f"prctl {option}")
+
+
+def fallocate(handle: int, mode: int, offset: int, length: int) -> None:
+    """``fallocate(2)`` with its mode, which ``os.posix_fallocate`` does not have."""
+    answer = _libc.fallocate(handle, mode, ctypes.c_longlong(offset), ctypes.c_longlong(length))
+    _check(answer, "fallocate")
+
+
+def _check(answer: int, what: str) -> None:
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
