@@ -218,3 +218,17 @@ class JobFilter:
     all_teams: bool = False
     limit: int = PAGE_ITEMS_DEFAULT
     cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilerStatus:
+    """How a reconciler fares, for operators. ``failures`` counts those in a row; ``message`` is the last
+    error, or what the last activation did."""
+
+    name: str
+    healthy: bool
+    activations: int
+    failures: int
+    last_at: datetime | None
+    last_seconds: float | None
+    message: str = ""

@@ -1,0 +1,60 @@
+"""The app factory: one FastAPI app over a platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
+
+from starverse import __version__
+from starverse.app.platform import Platform
+from starverse.app.rate_limits import AttemptLimits, Attempts
+from starverse.app.views import ReconcilerStatus
+from starverse.http import accounts, health, metrics, problems, teams, wallet
+from starverse.http.metrics import RequestMetrics
+from starverse.http.middleware import BodyLimit, Envelope
+from starverse.http.security import known_query
+
+API_PREFIX = "/api/v1"
+
+_ROUTERS = (accounts.router, teams.router, wallet.router)
+
+
+def make_app(
+    platform: Platform,
+    *,
+    reconciler_status: Callable[[], Sequence[ReconcilerStatus]] = lambda: (),
+    attempt_limits: AttemptLimits | None = None,
+) -> FastAPI:
+    """The API over a platform; ``reconciler_status`` is asked by ``GET /admin/status``."""
+    app = FastAPI(
+        title="starverse",
+        version=__version__,
+        description="A GPU cloud from the GPUs you have: jobs, spot without losing work, bills that explain.",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Depends(known_query)],
+        responses=problems.PROBLEM_RESPONSES,
+        generate_unique_id_function=_operation_id,
+    )
+    app.state.platform = platform
+    app.state.attempts = Attempts(attempt_limits)
+    app.state.reconciler_status = reconciler_status
+    registry = CollectorRegistry()
+    api = APIRouter(prefix=API_PREFIX)
+    for router in _ROUTERS:
+        api.include_router(router)
+    app.include_router(api)
+    app.include_router(health.router)
+    app.include_router(metrics.make_router(platform, registry))
+    problems.install(app)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(Envelope, metrics=RequestMetrics(registry))
+    return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    """The function's name: unique over the API, stable for generated clients."""
+    return route.name

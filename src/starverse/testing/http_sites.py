@@ -1,0 +1,85 @@
+"""The whole API over a fresh platform, in process, with signed-in clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from starverse.app import auth
+from starverse.app.platform import Platform
+from starverse.engines.base import Engine
+from starverse.http.app import make_app
+from starverse.testing.platforms import SetClock, fresh_database, make_platform
+
+PASSWORD = "correct horse battery"
+PREFIX = "/api/v1"
+
+
+@dataclass(frozen=True)
+class Person:
+    """Someone signed in: their client sends the token with each request."""
+
+    email: str
+    team: str
+    team_id: str
+    token: str
+    client: TestClient
+
+    def get(self, path: str, **options: Any) -> Any:
+        """The JSON of a GET that must succeed."""
+        return _json(self.client.get(PREFIX + path, **options), 200)
+
+    def post(self, path: str, body: Any = None, status: int = 201, **options: Any) -> Any:
+        """The JSON of a POST that must answer ``status``."""
+        return _json(self.client.post(PREFIX + path, json=body, **options), status)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A platform and its API."""
+
+    platform: Platform
+    clock: SetClock
+    app: FastAPI
+
+    def client(self, token: str | None = None) -> TestClient:
+        """A client, with a token or without."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return TestClient(self.app, headers=headers, raise_server_exceptions=False)
+
+    def register(self, email: str = "wang@example.org") -> Person:
+        """A new account with its session."""
+        made = _json(
+            self.client().post(f"{PREFIX}/accounts", json={"email": email, "password": PASSWORD}), 201
+        )
+        return Person(
+            email, made["team"]["name"], made["team"]["id"], made["token"], self.client(made["token"])
+        )
+
+    def operator(self) -> Person:
+        """The operator of this installation."""
+        token = auth.ensure_operator(self.platform)
+        identity = auth.identify(self.platform, token)
+        return Person(identity.email, identity.team_name, identity.team_id, token, self.client(token))
+
+
+@contextmanager
+def open_site(kind: str, folder: Path, engine: Engine, **settings: object) -> Iterator[Site]:
+    """A site on a fresh ``sqlite`` or ``postgresql`` database; ``settings`` override those of the platform."""
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    clock = SetClock()
+    with fresh_database(kind, folder) as database:
+        platform = make_platform(database, data, engine, clock=clock, **settings)
+        yield Site(platform, clock, make_app(platform))
+
+
+def _json(response: Any, status: int) -> Any:
+    assert response.status_code == status, f"{response.status_code}: {response.text}"
+    return response.json() if response.content else None

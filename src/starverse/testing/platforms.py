@@ -1,0 +1,86 @@
+"""A platform on a fresh database with a clock that tests set: no time passes by itself."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+
+from starverse.app.bootstrap import prepare
+from starverse.app.platform import Platform, Settings
+from starverse.app.ports import RandomIds, Wakeups
+from starverse.db.session import Database
+from starverse.db.tables import metadata
+from starverse.engines.base import Engine
+
+START = datetime(2026, 3, 10, 2, tzinfo=UTC)
+"""2026-03-10 10:00 in Shanghai: by day, the shipped price book in effect."""
+
+POSTGRES_VARIABLE = "STARVERSE_TEST_POSTGRES"
+
+
+class SetClock:
+    """Stands still until a test moves it."""
+
+    def __init__(self, at: datetime = START) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        return self.at
+
+    def advance(self, **length: float) -> datetime:
+        """Move on by a ``timedelta`` given by its keywords; the new time."""
+        self.at += timedelta(**length)
+        return self.at
+
+
+@contextmanager
+def fresh_database(kind: str, folder: Path) -> Iterator[Database]:
+    """An empty database with all tables: ``sqlite`` in ``folder``, or ``postgresql`` in a schema of its own
+    on the server that ``STARVERSE_TEST_POSTGRES`` names."""
+    if kind == "sqlite":
+        database = Database(f"sqlite:///{folder / 'starverse.db'}")
+        metadata.create_all(database.engine)
+        try:
+            yield database
+        finally:
+            database.close()
+        return
+    url = os.environ[POSTGRES_VARIABLE]
+    schema = f"test_{uuid.uuid4().hex}"
+    admin = create_engine(url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"CREATE SCHEMA {schema}"))
+    inside = make_url(url).update_query_dict({"options": f"-csearch_path={schema}"})
+    database = Database(inside.render_as_string(hide_password=False))
+    metadata.create_all(database.engine)
+    try:
+        yield database
+    finally:
+        database.close()
+        with admin.connect() as connection:
+            connection.execute(text(f"DROP SCHEMA {schema} CASCADE"))
+        admin.dispose()
+
+
+def make_platform(
+    database: Database, data: Path, engine: Engine, *, clock: SetClock | None = None, **settings: object
+) -> Platform:
+    """A prepared platform: ledger accounts and the shipped price book are there. ``settings`` override."""
+    platform = Platform(
+        database=database,
+        engine=engine,
+        clock=clock or SetClock(),
+        ids=RandomIds(),
+        wakeups=Wakeups(),
+        settings=replace(Settings(data=data), **settings),  # type: ignore[arg-type]
+    )
+    prepare(platform)
+    return platform
