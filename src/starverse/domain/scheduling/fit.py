@@ -1,0 +1,275 @@
+"""Does it fit: the one rule for deciding and for the applier's re-check.
+
+A misfit is *permanent* when waiting cannot help (nine cards on an eight-card node) and *for now* when it
+can (cards in use, a drained node). All figures are per node; a gang needs ``resources.nodes`` nodes of
+one pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from starverse.domain.ids import CardId
+from starverse.domain.scheduling.snapshot import NO_MODEL, Node, NodeShare, NodeState, Pool
+from starverse.domain.scheduling.topology import link_graph, ordered_cards, positions
+from starverse.domain.workloads.specs import Resources
+
+GIB = 1024**3
+
+
+class MisfitReason(StrEnum):
+    """Why a node cannot take a share, in the order of the checks: the later, the closer it was."""
+
+    NODES_TOO_FEW = "nodes_too_few"
+    ZONE = "zone"
+    FABRIC = "fabric"
+    NO_SUCH_MODEL = "no_such_model"
+    EXCLUDED = "excluded"
+    NOT_LISTED = "not_listed"
+    CARDS_TOO_MANY = "cards_too_many"
+    CPUS_TOO_MANY = "cpus_too_many"
+    MEMORY_TOO_MUCH = "memory_too_much"
+    NODE_DOWN = "node_down"
+    NODE_DRAINED = "node_drained"
+    CARDS_IN_USE = "cards_in_use"
+    CPUS_IN_USE = "cpus_in_use"
+    MEMORY_IN_USE = "memory_in_use"
+    NOT_LINKED = "not_linked"
+    WRONG_SHARE = "wrong_share"
+
+
+_ORDER = {reason: place for place, reason in enumerate(MisfitReason)}
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """An expected outcome, not an error. ``permanent``: waiting cannot help."""
+
+    reason: MisfitReason
+    message: str
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The cards to take on this node, the best by topology; ``link_quality_min`` 0: not linked."""
+
+    card_ids: tuple[CardId, ...]
+    link_quality_min: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """What nobody holds on a node."""
+
+    card_ids: frozenset[CardId]
+    cpus: int
+    memory_bytes: int
+
+
+def free_of(node: Node, shares: Iterable[NodeShare]) -> Free:
+    """What is left of a node beside the shares that are held on it; faulty cards are not free."""
+    held = [share for share in shares if share.node_id == node.id]
+    taken = {card_id for share in held for card_id in share.card_ids}
+    return Free(
+        card_ids=frozenset(card.id for card in node.cards if card.usable and card.id not in taken),
+        cpus=node.cpus - sum(share.cpus for share in held),
+        memory_bytes=node.memory_bytes - sum(share.memory_bytes for share in held),
+    )
+
+
+def fits(node: Node, resources: Resources, free: Free, model: str | None = None) -> Fit | Misfit:
+    """Whether one node's part of ``resources`` fits into ``free``, and on which cards.
+
+    ``model`` narrows a request that leaves the model open (all nodes of a gang have the same one).
+    """
+    if resources.cards_per_node and resources.card_model is None and model is None:
+        models = sorted({card.model for card in node.cards}) or [NO_MODEL]
+        answers = [fits(node, resources, free, each) for each in models]
+        return next((a for a in answers if isinstance(a, Fit)), answers[0])
+    model = model or resources.card_model or NO_MODEL
+    never = permanent_misfit(node, resources, model)
+    if never is not None:
+        return never
+    if node.state is not NodeState.USABLE:
+        down = node.state is NodeState.DOWN
+        reason = MisfitReason.NODE_DOWN if down else MisfitReason.NODE_DRAINED
+        return Misfit(reason, f"{node.id} is {node.state.value}")
+    busy = _in_use(node, resources, free, model)
+    return busy or _choose(node, resources, free.card_ids, model)
+
+
+def share_fits(node: Node, resources: Resources, share: NodeShare, free: Free) -> Misfit | None:
+    """Re-check a decided share on current rows: the same rule as :func:`fits`, for the cards it names."""
+    by_id = {card.id: card for card in node.cards}
+    models = {by_id[card_id].model for card_id in share.card_ids if card_id in by_id}
+    if (
+        share.node_id != node.id
+        or len(set(share.card_ids)) != resources.cards_per_node
+        or not all(card_id in by_id for card_id in share.card_ids)
+        or len(models) > 1
+        or share.cpus != resources.cpus_per_node
+        or share.memory_bytes != resources.memory_bytes
+    ):
+        return Misfit(MisfitReason.WRONG_SHARE, f"the share on {node.id} is not what the job asks for")
+    taken = sorted(by_id[c].index for c in share.card_ids if c not in free.card_ids)
+    if taken and node.state is NodeState.USABLE:
+        return Misfit(MisfitReason.CARDS_IN_USE, f"card {taken[0]} of {node.id} is not free any more")
+    only = Free(frozenset(share.card_ids) & free.card_ids, free.cpus, free.memory_bytes)
+    answer = fits(node, resources, only, next(iter(models), None))
+    return answer if isinstance(answer, Misfit) else None
+
+
+def permanent_misfit(node: Node, resources: Resources, model: str) -> Misfit | None:
+    """Why this node could not take the share even if it were idle and healthy; ``None``: it could."""
+    r, wanted = resources, f"{resources.cards_per_node} {model}"
+    having = sum(card.model == model for card in node.cards)
+    needs_gib, has_gib = _gib(r.memory_bytes), _gib(node.memory_bytes)
+    checks = (
+        (
+            r.zone is not None and node.zone != r.zone,
+            MisfitReason.ZONE,
+            f"{node.id} is in zone {node.zone}, not {r.zone}",
+        ),
+        (
+            r.fabric is not None and node.fabric != r.fabric,
+            MisfitReason.FABRIC,
+            f"{node.id} has fabric {node.fabric}, not {r.fabric}",
+        ),
+        (
+            bool(r.cards_per_node) and not having,
+            MisfitReason.NO_SUCH_MODEL,
+            f"{node.id} has no {model}",
+        ),
+        (node.id in r.exclude, MisfitReason.EXCLUDED, f"{node.id} is excluded by the job"),
+        (
+            bool(r.nodelist) and len(r.nodelist) >= r.nodes and node.id not in r.nodelist,
+            MisfitReason.NOT_LISTED,
+            f"{node.id} is not in the job's node list",
+        ),
+        (
+            r.cards_per_node > having,
+            MisfitReason.CARDS_TOO_MANY,
+            f"{wanted} on one node; {node.id} has {having}",
+        ),
+        (
+            r.cpus_per_node > node.cpus,
+            MisfitReason.CPUS_TOO_MANY,
+            f"{r.cpus_per_node} CPUs on one node; {node.id} has {node.cpus}",
+        ),
+        (
+            r.memory_bytes > node.memory_bytes,
+            MisfitReason.MEMORY_TOO_MUCH,
+            f"{needs_gib} of memory on one node; {node.id} has {has_gib}",
+        ),
+    )
+    return next((Misfit(reason, text, permanent=True) for wrong, reason, text in checks if wrong), None)
+
+
+def impossible(nodes: Collection[Node], resources: Resources) -> Misfit | None:
+    """Why the request could never run on these nodes, idle and healthy; ``None``: it could.
+
+    With no nodes at all nothing is known yet, and nothing is called impossible.
+    """
+    if not nodes:
+        return None
+    r = resources
+    if len(r.nodelist) > r.nodes:
+        text = f"the node list names {len(r.nodelist)} nodes, the job asks for {r.nodes}"
+        return Misfit(MisfitReason.NODES_TOO_FEW, text, permanent=True)
+    unknown = sorted(set(r.nodelist) - {node.id for node in nodes})
+    if unknown:
+        return Misfit(MisfitReason.NOT_LISTED, f"there is no node {', '.join(unknown)}", permanent=True)
+    able: dict[Pool, set[str]] = {}
+    nearest: tuple[tuple[int, int], Misfit] | None = None
+    for node in nodes:
+        for model in models_asked(node, r):
+            misfit = permanent_misfit(node, r, model)
+            if misfit is None:
+                able.setdefault(node.pool(model), set()).add(node.id)
+                continue
+            near = (_ORDER[misfit.reason], _how_much(node, misfit.reason, model))
+            if nearest is None or near > nearest[0]:
+                nearest = (near, misfit)
+    whole = [ids for ids in able.values() if len(ids) >= r.nodes and ids.issuperset(r.nodelist)]
+    if whole:
+        return None
+    if able:
+        most = max(map(len, able.values()))
+        if r.nodelist and most >= r.nodes:
+            text = f"the nodes {', '.join(sorted(r.nodelist))} are not all of one pool that fits the job"
+        else:
+            text = f"{r.nodes} nodes of one pool (zone, model, fabric); at most {most} could take a part"
+        return Misfit(MisfitReason.NODES_TOO_FEW, text, permanent=True)
+    assert nearest is not None, "every node either fits or misfits"
+    return _for_cluster(nodes, r, nearest[1])
+
+
+def models_asked(node: Node, resources: Resources) -> tuple[str, ...]:
+    """The models of a node that the request may use (:data:`NO_MODEL` for a request without cards)."""
+    if not resources.cards_per_node:
+        return (NO_MODEL,)
+    if resources.card_model is not None:
+        return (resources.card_model,)
+    return tuple(sorted({card.model for card in node.cards})) or (NO_MODEL,)
+
+
+def _in_use(node: Node, resources: Resources, free: Free, model: str) -> Misfit | None:
+    cards = sum(card.id in free.card_ids and card.model == model for card in node.cards)
+    if cards < resources.cards_per_node:
+        text = f"{resources.cards_per_node} {model} needed, {cards} free on {node.id}"
+        return Misfit(MisfitReason.CARDS_IN_USE, text)
+    if free.cpus < resources.cpus_per_node:
+        text = f"{resources.cpus_per_node} CPUs needed, {max(0, free.cpus)} free on {node.id}"
+        return Misfit(MisfitReason.CPUS_IN_USE, text)
+    if free.memory_bytes < resources.memory_bytes:
+        text = f"{_gib(resources.memory_bytes)} of memory needed, {_gib(free.memory_bytes)} free on {node.id}"
+        return Misfit(MisfitReason.MEMORY_IN_USE, text)
+    return None
+
+
+def _choose(node: Node, resources: Resources, free: frozenset[CardId], model: str) -> Fit | Misfit:
+    cards = ordered_cards(node)
+    of_model = [(1 << place, card) for place, card in enumerate(cards) if card.model == model]
+    graph, count = link_graph(node), resources.cards_per_node
+    choice = graph.best(sum(bit for bit, card in of_model if card.id in free), count)
+    assert choice is not None, "the count was checked before"
+    idle = sum(bit for bit, card in of_model if card.usable)
+    if choice.quality_min == 0 and graph.links_needed(idle, count):
+        text = f"{count} {model} are free on {node.id} but not linked to each other"
+        return Misfit(MisfitReason.NOT_LINKED, text)
+    return Fit(tuple(cards[place].id for place in positions(choice.mask)), choice.quality_min)
+
+
+def _for_cluster(nodes: Collection[Node], resources: Resources, nearest: Misfit) -> Misfit:
+    """The nearest misfit of a single node, told for the whole cluster."""
+    r, text = resources, nearest.message
+    if nearest.reason is MisfitReason.NO_SUCH_MODEL or (
+        nearest.reason in (MisfitReason.ZONE, MisfitReason.FABRIC)
+        and r.card_model is not None
+        and not any(card.model == r.card_model for node in nodes for card in node.cards)
+    ):
+        models = sorted({card.model for node in nodes for card in node.cards})
+        text = f"there is no {r.card_model or 'card'} here; there are {', '.join(models) or 'no cards'}"
+        return Misfit(MisfitReason.NO_SUCH_MODEL, text, permanent=True)
+    if nearest.reason is MisfitReason.ZONE:
+        text = f"there is no zone {r.zone}; there are {', '.join(sorted({n.zone for n in nodes}))}"
+    elif nearest.reason is MisfitReason.FABRIC:
+        text = f"no node has fabric {r.fabric}; there are {', '.join(sorted({n.fabric for n in nodes}))}"
+    elif nearest.reason is MisfitReason.EXCLUDED:
+        text = "every node that could take the job is excluded by it"
+    return Misfit(nearest.reason, text, permanent=True)
+
+
+def _how_much(node: Node, reason: MisfitReason, model: str) -> int:
+    if reason is MisfitReason.CARDS_TOO_MANY:
+        return sum(card.model == model for card in node.cards)
+    if reason is MisfitReason.CPUS_TOO_MANY:
+        return node.cpus
+    return node.memory_bytes if reason is MisfitReason.MEMORY_TOO_MUCH else 0
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.1f} GiB".replace(".0 GiB", " GiB")
