@@ -38,8 +38,9 @@ def claim(
             created_at=now,
         )
         .on_conflict_do_nothing()
-    )
-    if taken.rowcount == 1:
+        .returning(idempotency_keys.c.key)
+    ).one_or_none()
+    if taken is not None:
         return None
     row = connection.execute(
         select(idempotency_keys.c.request_digest, idempotency_keys.c.resource_id).where(

@@ -34,7 +34,7 @@ class WalletOut(Out):
 
 
 class TransferOut(Out):
-    """What moved in the wallet: ``amount`` gained or (negative) lost, ``held`` kept back or (negative) returned."""
+    """What moved in the wallet: ``amount`` gained (below zero: lost), ``held`` kept back."""
 
     id: str
     at: InstantText

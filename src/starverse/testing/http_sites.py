@@ -71,7 +71,7 @@ class Site:
 
 @contextmanager
 def open_site(kind: str, folder: Path, engine: Engine, **settings: object) -> Iterator[Site]:
-    """A site on a fresh ``sqlite`` or ``postgresql`` database; ``settings`` override those of the platform."""
+    """A site on a fresh ``sqlite`` or ``postgresql`` database; ``settings`` override the platform's."""
     data = folder / "data"
     data.mkdir(mode=0o700)
     clock = SetClock()
