@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from starverse.domain.money import Money
-from starverse.domain.sbatch.hostlists import fold_hosts
+from starverse.domain.sbatch.hostlists import expand_hosts, fold_hosts
 from starverse.domain.sbatch.scripts import MAGIC
 from starverse.domain.sbatch.submission import OUTPUT_DEFAULT, OUTPUT_DEFAULT_OF_ARRAY
 from starverse.domain.sbatch.times import format_time_limit
@@ -24,7 +24,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./\[\]?^~{}-]*", re.ASCII)
 
 
 def render(spec: JobSpec) -> str:
-    """The script with one directive for each thing that differs from the default; other directives are removed.
+    """The script with a directive for each part of the spec; the directives it had are removed.
 
     ``arguments`` are no part of a script. Raises ``ValueError`` for what a directive cannot say: a line
     break in an exported value, memory that is not whole KiB.
@@ -94,9 +94,17 @@ def _resource_words(resources: Resources) -> list[tuple[str, str | None]]:
         ("cpus-per-task", str(resources.cpus_per_task)),
         ("mem", _memory(resources.memory_bytes_per_node)),
         ("constraint", "&".join(features) or None),
-        ("exclude", fold_hosts(resources.exclude) or None),
-        ("nodelist", fold_hosts(resources.nodelist) or None),
+        ("exclude", _hosts(resources.exclude)),
+        ("nodelist", _hosts(resources.nodelist)),
     ]
+
+
+def _hosts(names: tuple[str, ...]) -> str | None:
+    """Folded where that keeps their order."""
+    if not names:
+        return None
+    folded = fold_hosts(names)
+    return folded if expand_hosts(folded) == names else ",".join(names)
 
 
 def _memory(size: int | None) -> str | None:

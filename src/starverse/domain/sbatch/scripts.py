@@ -187,6 +187,11 @@ def _one_directive(
 ) -> None:
     found, comment, wrong = split_words(line[len(MAGIC) :])
     origin = script_line(number)
+    glued = line[len(MAGIC) : len(MAGIC) + 1]
+    if glued and glued not in _SPACE and glued not in "-#\"'" and not wrong:
+        expected = "white space after #SBATCH, then an option"
+        faults.append(OptionFault(MAGIC, _shown(line), expected, origin))
+        return
     for word in found:
         if word.lower() in {"hetjob", "packjob"}:
             faults.append(OptionFault(MAGIC, word, "one job: heterogeneous jobs are not supported", origin))
@@ -219,7 +224,8 @@ def _why_ignored(line: str, command_line: int | None) -> str:
     if bare.startswith("##"):
         return "## makes it a plain comment"
     if not bare.startswith("#"):
-        return "the # is missing: it is a command, and directives end here"
+        missing = re.match(r"SBATCH\s+-", bare) is not None
+        return "the # is missing: it is a command, and directives end here" if missing else ""
     if bare[1:2].isspace():
         return "white space between # and SBATCH makes it a plain comment"
     return "#SBATCH must be written in capital letters"

@@ -19,6 +19,7 @@ from starverse.domain.sbatch.origins import (
     Notice,
     OptionFault,
     Origin,
+    Source,
 )
 from starverse.domain.sbatch.patterns import PatternContext, workspace_file
 from starverse.domain.sbatch.scripts import ScriptDirectives, parse_script
@@ -108,7 +109,7 @@ def build(
     spec = _spec(request, directives.text, choice, resources)
     return Submission(
         spec=None if choice.faults else spec,
-        faults=tuple(choice.faults),
+        faults=tuple(sorted(choice.faults, key=_reading_order)),
         notices=tuple(choice.notices),
         options=_effective(choice, spec),
         ignored_lines=directives.ignored,
@@ -241,6 +242,10 @@ def _effective(choice: Choice, spec: JobSpec | None) -> tuple[EffectiveOption, .
         if not choice.chosen.get(name):
             found.append(EffectiveOption(f"--{name}", value, DEFAULT))
     return tuple(found)
+
+
+def _reading_order(fault: OptionFault) -> tuple[int, int]:
+    return list(Source).index(fault.origin.source), fault.origin.line or 0
 
 
 def _client_options(choice: Choice) -> ClientOptions:

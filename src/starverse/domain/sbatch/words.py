@@ -134,7 +134,7 @@ def _read_value(
 
 
 def _not_an_option(text: str) -> str:
-    if text[:1] in _DASHES:
+    if text and text[0] in _DASHES:
         return f"plain dashes (-) instead of {text[0]!r}, which editors put in"
     return "an option; quote a value with spaces, such as --job-name='two words'"
 

@@ -1,0 +1,50 @@
+"""What ``submit --lint`` prints, whole."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from starverse.domain.sbatch.cards import Vocabulary
+from starverse.domain.sbatch.lint import lint_json, lint_text
+from starverse.domain.sbatch.submission import Submission, SubmitRequest, build
+from starverse.testing.golden import check_golden
+
+HERE = Path(__file__).parent
+
+SCRIPTS = {
+    "sound": (
+        '#!/bin/bash\r\n#SBATCH --job-name="训练 resnet"\r\n#SBATCH --gres=gpu:rtx4090:2 --time=4:00:00\r\n'
+        "#SBATCH --export=ALL --mail-type=END\r\n #SBATCH --mem=64G\r\n##SBATCH -n 8\r\n"
+        "#SBATCH --time=1:00\r\n"
+        "python train.py\r\n#SBATCH --requeue\r\n"
+    ),
+    "faulty": (
+        "#!/bin/bash\n#SBATCH --job-name=two words\n#SBATCH --gres=\n#SBATCH --disk=data --gpuss=2\n"
+        "SBATCH --nodes=2\n#SBATCH --time=10\n"
+    ),
+}
+
+
+def submission(name: str) -> Submission:
+    request = SubmitRequest(
+        SCRIPTS[name],
+        f"jobs/{name}.sh",
+        command_line=("--tariff=spot", "--price-max=1.20"),
+        environment={"SBATCH_TIMELIMIT": "2:00:00"},
+    )
+    now = datetime(2026, 3, 10, 2, 0, tzinfo=UTC)
+    return build(request, now, ZoneInfo("Asia/Shanghai"), Vocabulary(("rtx4090",), ("bj1",)))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_text(name: str) -> None:
+    check_golden(HERE / f"lint_{name}.txt", lint_text(submission(name)))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_json(name: str) -> None:
+    check_golden(HERE / f"lint_{name}.json", lint_json(submission(name)))
