@@ -116,7 +116,7 @@ def publish_copy(template: Template, rehash: Rehash = Rehash.RECENT) -> CopyResu
     step = max((item.step for item in published(template.root)), default=0) + 1
     with Writing(template.root, step, template.origin) as writing:
         try:
-            entries = _copy(template, before, writing.folder, rehash)
+            entries = copy_as_it_was(template, before, writing.folder, rehash)
         except SourceChanged as change:
             return CopyResult(CopyOutcome.VOIDED, reason=f"void: {change}", skipped=before.skipped)
         except OSError as error:
@@ -154,7 +154,7 @@ def restore_copy(template: Template) -> Published | None:
     return None
 
 
-def _copy(template: Template, before: Tree, folder: Path, rehash: Rehash) -> dict[str, FileEntry]:
+def copy_as_it_was(template: Template, before: Tree, folder: Path, rehash: Rehash) -> dict[str, FileEntry]:
     """Copy what ``before`` lists into ``folder``; raises :class:`SourceChanged` when the folder changed."""
     content = folder / CONTENT
     content.mkdir()
