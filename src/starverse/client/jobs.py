@@ -32,6 +32,7 @@ class Submission:
     arguments: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     folder_id: str | None = None
+    submit_dir: str = ""
 
     def body(self, *, lint: bool) -> dict[str, Any]:
         return {
@@ -41,6 +42,7 @@ class Submission:
             "arguments": list(self.arguments),
             "environment": self.environment,
             "folder_id": self.folder_id,
+            "submit_dir": self.submit_dir,
             "lint": lint,
         }
 
@@ -52,6 +54,7 @@ class JobFilter:
     states: tuple[str, ...] = ()
     name: str | None = None
     label: str | None = None
+    array: str | None = None
     since: str | None = None
     until: str | None = None
     all_teams: bool = False
@@ -88,6 +91,7 @@ class Jobs:
             "state": wanted.states,
             "name": wanted.name,
             "label": wanted.label,
+            "array": wanted.array,
             "since": wanted.since,
             "until": wanted.until,
             "all_teams": wanted.all_teams or None,
@@ -158,6 +162,22 @@ class Jobs:
                 away_seconds = 0.0
             self._transport.pause(pause_seconds)
             pause_seconds = min(pause_seconds * 1.5, WAIT_PAUSE_SECONDS_MAX)
+
+    def wait_all(
+        self, ref: str, *, on_break: Callable[[ClientError], None] = lambda error: None
+    ) -> Sequence[Job]:
+        """The job, or every task of the array whose number ``ref`` is, once all have ended."""
+        tasks = self.tasks(ref)
+        if not tasks:
+            return [self.wait(ref, on_break=on_break)]
+        return [self.wait(task["id"], on_break=on_break) for task in tasks]
+
+    def tasks(self, ref: str) -> Sequence[Job]:
+        """The tasks of the array with this number, by index; none where it is not an array's number."""
+        if not ref.isdecimal() or not self.get(ref).get("tasks"):
+            return []
+        found = [job for job in self.list(JobFilter(array=ref)) if job.get("array_number") == int(ref)]
+        return sorted(found, key=lambda job: job.get("array_index") or 0)
 
     def files(self, ref: str, path: str = "") -> Sequence[FileEntry]:
         call = Call("GET", f"{_job(ref)}/files", {"path": path})

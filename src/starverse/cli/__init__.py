@@ -1,0 +1,1 @@
+"""The command line: commands over the API, Slurm's commands, and commands that need the product itself."""

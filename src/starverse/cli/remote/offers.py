@@ -1,0 +1,39 @@
+"""``offers``: free cards, the price now per tariff, and when it changes next."""
+
+from __future__ import annotations
+
+import click
+
+from starverse.cli.remote.commands import command
+from starverse.cli.remote.session import Session
+from starverse.cli.remote.tables import columns, render_table
+from starverse.cli.remote.wording import rate, when
+from starverse.client.shapes import Offer
+
+
+@command("Show free cards, the price now per tariff, and when the price changes next.")
+@click.option("--card", metavar="MODEL", help="Such as rtx4090.")
+@click.option("--cards", type=click.IntRange(1), metavar="N", help="Pools with a node that has N free.")
+@click.option("--fabric", type=click.Choice(("ib", "roce", "eth")))
+@click.option("--zone", metavar="ZONE")
+def offers(
+    session: Session, card: str | None, cards: int | None, fabric: str | None, zone: str | None
+) -> None:
+    found = session.client().cards.offers(card=card, cards=cards, fabric=fabric, zone=zone)
+    session.emit({"items": found}, lambda: _table(found))
+    if any(offer["declared"] for offer in found) and not session.json:
+        session.note("declared: cards that are lent without being there")
+
+
+def _table(found: list[Offer]) -> str:
+    tariffs = list(dict.fromkeys(price["tariff"] for offer in found for price in offer["prices"]))
+    titles = columns("POOL", "CARD", ">FREE", ">OF", ">ON ONE NODE", *(f">{t.upper()}" for t in tariffs))
+    rows = []
+    for offer in found:
+        prices = {p["tariff"]: p.get("rate") or rate(p["rate_micro_per_card_hour"]) for p in offer["prices"]}
+        card = offer["card"] + (" (declared)" if offer["declared"] else "")
+        counts = (offer["cards_free"], offer["cards_total"], offer["largest_node_free"])
+        change = when(offer.get("next_price_change_at"))
+        rows.append((offer["pool"], card, *counts, *(prices.get(t) for t in tariffs), change))
+    titles += columns("NEXT CHANGE")
+    return render_table(titles, rows) + "\nCNY per card-hour"

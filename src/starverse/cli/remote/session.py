@@ -1,0 +1,97 @@
+"""What one run of the command line carries: streams, environment, ``--json`` and ``--team``, the client.
+
+Data goes to stdout, everything else to stderr. Tests make a session of their own; nothing here is global.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from starverse.client.api import Client
+
+JSON_VERSION = 1
+"""Version of everything that ``--json`` prints; fields are added without a new one."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One run. ``team`` ``None``: the team of the token."""
+
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    stdin: TextIO = field(default_factory=lambda: sys.stdin)
+    stdout: TextIO = field(default_factory=lambda: sys.stdout)
+    stderr: TextIO = field(default_factory=lambda: sys.stderr)
+    folder: Path = field(default_factory=Path.cwd)
+    json: bool = False
+    team: str | None = None
+    exit_code: int = 0
+    _client: Client | None = None
+
+    def client(self) -> Client:
+        """The client, opened at its first use and closed by :meth:`close`."""
+        if self._client is None:
+            from starverse.client.api import connect
+
+            self._client = connect(self.environ, team=self.team)
+        return self._client
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def emit(self, data: Mapping[str, Any], text: Callable[[], str]) -> None:
+        """The command's answer: as JSON with ``--json``, else as text."""
+        if self.json:
+            answer = json.dumps({"version": JSON_VERSION, **data}, ensure_ascii=False, indent=2)
+        else:
+            answer = text()
+        if answer:
+            self.write(answer + "\n")
+
+    def write(self, text: str) -> None:
+        """Raw text to stdout, as far as its encoding can show it."""
+        encoding = self.stdout.encoding or "utf-8"
+        self.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        self.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Something for people, on stderr."""
+        encoding = self.stderr.encoding or "utf-8"
+        self.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        self.stderr.flush()
+
+    def asks(self) -> bool:
+        """Whether someone is there to answer a question."""
+        return not self.json and self.stdin.isatty() and self.stderr.isatty()
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before something is destroyed or money is spent; a no ends the command."""
+        if yes or not self.asks():
+            return
+        self.stderr.write(f"{question} [y/N] ")
+        self.stderr.flush()
+        if self.stdin.readline().strip().lower() not in ("y", "yes", "是"):
+            raise Declined
+
+    def secret(self, prompt: str, variable: str) -> str:
+        """A password: from the environment, else typed unseen, else the first line of stdin."""
+        configured = self.environ.get(variable)
+        if configured:
+            return configured
+        if self.asks():
+            import getpass
+
+            return getpass.getpass(prompt, stream=self.stderr)
+        return self.stdin.readline().rstrip("\r\n")
+
+
+class Declined(Exception):
+    """The question was answered with no; nothing was changed."""

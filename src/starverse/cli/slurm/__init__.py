@@ -1,0 +1,1 @@
+"""Slurm's commands (sbatch, squeue, ...) over the API."""
