@@ -44,12 +44,8 @@ from starverse.domain.pricing.rating import (
     charge_usages,
 )
 from starverse.domain.timespan import Timespan, ceil_to_second
-from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
-
-CREDITED_CAUSES = frozenset({EndCause.NODE_LOST, EndCause.CARD_FAULT, EndCause.PLATFORM})
-"""Ends after which the seconds since the newest verified checkpoint come back (pricing.md, Clock)."""
 
 
 def charged_span_of(allocation: Allocation, now: datetime) -> Timespan | None:
@@ -118,7 +114,7 @@ def credit_back(
     """Give the seconds since the newest verified checkpoint back as credit, once, after a fault of ours."""
     span = charged_span_of(allocation, now)
     lost = None if span is None else credited_span(span, checkpoint_at)
-    if span is None or lost is None or allocation.cause not in CREDITED_CAUSES:
+    if span is None or lost is None:
         return ZERO
     books = metering.load_books(connection)
     terms = terms_of(connection, allocation)

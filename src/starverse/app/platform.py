@@ -29,6 +29,7 @@ class Settings:
     start_timeout_seconds: int = 120
     disk_bytes_per_second: int | None = None
     unix_uid_first: int = 200_000
+    drops_to_team_uid: bool = False
     registration_open: bool = True
     mock_gateway: bool = True
     timezone: str = "Asia/Shanghai"

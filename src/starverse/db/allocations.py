@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 
 from starverse.db.tables import allocation_cards, allocation_nodes, allocations
 from starverse.domain.errors import Conflict
@@ -117,6 +117,52 @@ def note_alive(connection: Connection, seen: Iterable[tuple[str, datetime]]) -> 
             )
             .values(alive_at=alive_at)
         )
+
+
+def note_cleaned(connection: Connection, allocation_id: str, now: datetime) -> None:
+    """Nothing of it is left on its node."""
+    connection.execute(
+        update(allocations)
+        .where(allocations.c.id == allocation_id, allocations.c.cleaned_at.is_(None))
+        .values(cleaned_at=now)
+    )
+
+
+def promises(connection: Connection, job_ids: Collection[str]) -> dict[str, datetime]:
+    """Job id -> when cards were last reclaimed in its name, unless it was placed since."""
+    if not job_ids:
+        return {}
+    noticed = connection.execute(
+        select(allocations.c.notice_for, func.max(allocations.c.notice_at).label("at"))
+        .where(allocations.c.notice_for.in_(job_ids))
+        .group_by(allocations.c.notice_for)
+    )
+    given: dict[str, datetime] = {row.notice_for: row.at for row in noticed}
+    placed = connection.execute(
+        select(allocations.c.job_id, func.max(allocations.c.placed_at).label("at"))
+        .where(allocations.c.job_id.in_(given))
+        .group_by(allocations.c.job_id)
+    )
+    last: dict[str, datetime] = {row.job_id: row.at for row in placed}
+    return {job_id: at for job_id, at in given.items() if job_id not in last or last[job_id] < at}
+
+
+def recent_usage(connection: Connection, since: datetime) -> list[tuple[str, int, datetime, datetime | None]]:
+    """(team, cards, ready, ended or ``None``) of what ran at or after ``since``."""
+    held = (
+        select(allocation_cards.c.allocation_id, func.count().label("cards"))
+        .group_by(allocation_cards.c.allocation_id)
+        .subquery()
+    )
+    rows = connection.execute(
+        select(allocations.c.team_id, held.c.cards, allocations.c.ready_at, allocations.c.ended_at)
+        .join(held, held.c.allocation_id == allocations.c.id)
+        .where(
+            allocations.c.ready_at.is_not(None),
+            allocations.c.ended_at.is_(None) | (allocations.c.ended_at >= since),
+        )
+    )
+    return [(row.team_id, row.cards, row.ready_at, row.ended_at) for row in rows]
 
 
 def _read(connection: Connection, where: ColumnElement[bool], limit: int | None = None) -> list[Allocation]:

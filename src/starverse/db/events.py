@@ -76,3 +76,15 @@ def newest(
         )
         for row in connection.execute(query)
     )
+
+
+def exists(
+    connection: Connection, subject_id: str, kind: str, reason: str, since: datetime | None = None
+) -> bool:
+    """Whether such an event of a subject was recorded, at or after ``since`` where given."""
+    query = select(events.c.id).where(
+        events.c.subject_id == subject_id, events.c.kind == kind, events.c.reason == reason
+    )
+    if since is not None:
+        query = query.where(events.c.at >= since)
+    return connection.execute(query.limit(1)).first() is not None

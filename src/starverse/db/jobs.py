@@ -84,16 +84,29 @@ def in_state(connection: Connection, *states: JobState) -> list[Job]:
     return _read(connection, _all().where(jobs.c.state.in_(states)).order_by(jobs.c.submitted_at, jobs.c.id))
 
 
-def states_of(
+def dependency_facts(
     connection: Connection, numbers: Collection[int]
-) -> dict[tuple[int, int | None], tuple[JobState, datetime | None]]:
-    """State and start time by (number, array index), for dependencies; light, no specs are read."""
+) -> list[tuple[int, tuple[JobState, int | None, datetime | None, datetime | None]]]:
+    """(number, (state, array index, first start, end)) of jobs others depend on; no specs are read."""
     rows = connection.execute(
-        select(jobs.c.number, jobs.c.array_index, jobs.c.state, jobs.c.started_at).where(
+        select(jobs.c.number, jobs.c.state, jobs.c.array_index, jobs.c.started_at, jobs.c.ended_at).where(
             jobs.c.number.in_(numbers)
         )
     )
-    return {(row.number, row.array_index): (row.state, row.started_at) for row in rows}
+    return [(row.number, (row.state, row.array_index, row.started_at, row.ended_at)) for row in rows]
+
+
+def open_of_name(connection: Connection, team_id: str, name: str, before: int) -> tuple[int, ...]:
+    """Numbers of jobs of a team and name, submitted before this number, that have not ended."""
+    rows = connection.execute(
+        select(jobs.c.number).where(
+            jobs.c.team_id == team_id,
+            jobs.c.name == name,
+            jobs.c.number < before,
+            jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING]),
+        )
+    )
+    return tuple(sorted({row.number for row in rows}))
 
 
 def search(
@@ -117,6 +130,13 @@ def search(
     if before is not None:
         query = query.where((jobs.c.number < before[0]) | and_(jobs.c.number == before[0], task > before[1]))
     return _read(connection, query.order_by(jobs.c.number.desc(), task).limit(limit))
+
+
+def open_successor(connection: Connection, checkpoints_id: str) -> Job | None:
+    """A job that has not ended and goes on from these checkpoints."""
+    waiting = jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING])
+    found = _read(connection, _all().where(jobs.c.checkpoints_id == checkpoints_id, waiting))
+    return next(iter(found), None)
 
 
 def running_tasks(connection: Connection) -> dict[int, int]:

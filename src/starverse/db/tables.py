@@ -192,6 +192,7 @@ jobs = Table(
     Column("team_id", IdText, ForeignKey("teams.id"), nullable=False),
     Column("account_id", IdText, ForeignKey("accounts.id"), nullable=False),
     Column("workspace_id", IdText, ForeignKey("workspaces.id"), nullable=False),
+    Column("checkpoints_id", IdText, ForeignKey("jobs.id"), nullable=False),
     Column("name", String(256), nullable=False),
     Column("spec", Text, nullable=False),
     Column("tariff", EnumText(Tariff), nullable=False),

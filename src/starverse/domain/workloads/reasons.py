@@ -37,7 +37,7 @@ class NoticeReason(StrEnum):
     WINDOW_CLOSED = "window_closed"
     TIME_LIMIT = "time_limit"
     CANCEL = "cancel"
-    DRAIN = "drain"
+    CARD_FAULT = "card_fault"
 
 
 class EndCause(StrEnum):

@@ -18,6 +18,7 @@ class Job:
 
     ``reason`` is a ``WaitReason`` while queued, a ``JobEndReason`` once ended. ``not_before`` delays the
     next start (after a failed one); ``resume_allowed`` false: the next run starts from nothing.
+    ``checkpoints_id`` is the job whose checkpoints it goes on from: its own, or the one that it resumes.
     """
 
     id: str
@@ -26,6 +27,7 @@ class Job:
     team_id: str
     account_id: str
     workspace_id: str
+    checkpoints_id: str
     spec: JobSpec
     state: JobState
     reason: str

@@ -1,0 +1,239 @@
+"""Jobs as people see them: rows of several tables joined into the frozen views of ``views.py``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, select
+
+from starverse.app.platform import Platform
+from starverse.app.progress import last_progress
+from starverse.app.views import AllocationView, CardView, CheckpointView, JobView, NoticeView
+from starverse.db import allocations, checkpoints, inventory, jobs, metering
+from starverse.db.metering import StoredBooks
+from starverse.db.tables import accounts, teams
+from starverse.domain.errors import Invalid, NotFound
+from starverse.domain.money import ZERO, Money, total
+from starverse.domain.pricing.rating import Subject, SubjectKind, Terms, Usage, charge_usages
+from starverse.domain.recovery.lost_work import lost_work_seconds
+from starverse.domain.sbatch.hostlists import fold_hosts
+from starverse.domain.timespan import Timespan, ceil_to_second
+from starverse.domain.workloads.reasons import EndCause
+from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.specs import Dependencies
+from starverse.domain.workloads.states import AllocationState
+
+KILLED = frozenset(
+    {
+        EndCause.RECLAIMED,
+        EndCause.NODE_LOST,
+        EndCause.CARD_FAULT,
+        EndCause.MONEY,
+        EndCause.COST_MAX,
+        EndCause.WINDOW,
+        EndCause.TIME_LIMIT,
+        EndCause.PLATFORM,
+        EndCause.OUT_OF_MEMORY,
+    }
+)
+"""Ends at which what ran after the newest verified checkpoint was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What stands around a batch of jobs."""
+
+    runs: dict[str, list[Allocation]]
+    cards: dict[str, inventory.CardRow]
+    charged: dict[str, Money]
+    newest: dict[str, checkpoints.CheckpointRow]
+    checkpoint_at: dict[tuple[str, int], datetime]
+    emails: dict[str, str]
+    team_names: dict[str, str]
+    books: StoredBooks
+    now: datetime
+
+
+def one(platform: Platform, job_id: str) -> JobView:
+    """One job with its allocations."""
+    with platform.database.read() as connection:
+        job = jobs.get(connection, job_id)
+        if job is None:
+            raise NotFound(f"There is no job {job_id}.")
+        return with_allocations(platform, connection, [job])[0]
+
+
+def with_allocations(platform: Platform, connection: Connection, found: Sequence[Job]) -> list[JobView]:
+    """Views with every run and the last progress line."""
+    around = _read_around(platform, connection, found)
+    return [
+        replace(
+            _view(job, around),
+            allocations=tuple(_allocation(job, run, around) for run in around.runs[job.id]),
+            progress=last_progress(platform.paths.logs(job.id), job.attempts),
+        )
+        for job in found
+    ]
+
+
+def plain(platform: Platform, connection: Connection, found: Sequence[Job]) -> list[JobView]:
+    """Views for lists: no runs, no progress line."""
+    around = _read_around(platform, connection, found)
+    return [_view(job, around) for job in found]
+
+
+def of_array(platform: Platform, connection: Connection, tasks: Sequence[Job]) -> JobView:
+    """The whole of an array: the view of its first task, with how many tasks are in which state."""
+    first = plain(platform, connection, tasks[:1])[0]
+    counts = Counter(task.state.value for task in tasks)
+    return replace(first, number=str(tasks[0].number), array_index=None, tasks=dict(counts))
+
+
+def lost_seconds(run: Allocation, checkpoint_at: datetime | None) -> int:
+    """Seconds run after the newest verified checkpoint of this run, where it was killed; else 0."""
+    if run.ended_at is None or run.cause not in KILLED:
+        return 0
+    return lost_work_seconds(checkpoint_at, run.ready_at, run.ended_at)
+
+
+def _read_around(platform: Platform, connection: Connection, found: Sequence[Job]) -> _Around:
+    ids = [job.id for job in found]
+    lines = {job.checkpoints_id for job in found}
+    runs = allocations.of_jobs(connection, ids)
+    all_runs = [run for own in runs.values() for run in own]
+    people = {job.account_id for job in found}
+    owners = {job.team_id for job in found}
+    return _Around(
+        runs=runs,
+        cards=inventory.load_cards(connection, {card for run in all_runs for card in run.cards}),
+        charged=metering.charged_by_allocation(connection, ids),
+        newest=checkpoints.newest_verified(connection, lines),
+        checkpoint_at=checkpoints.newest_verified_before(connection, lines),
+        emails={
+            row.id: row.email
+            for row in connection.execute(
+                select(accounts.c.id, accounts.c.email).where(accounts.c.id.in_(people))
+            )
+        },
+        team_names={
+            row.id: row.name
+            for row in connection.execute(select(teams.c.id, teams.c.name).where(teams.c.id.in_(owners)))
+        },
+        books=metering.load_books(connection),
+        now=platform.clock.now(),
+    )
+
+
+def _view(job: Job, around: _Around) -> JobView:
+    spec, resources = job.spec, job.spec.resources
+    runs = around.runs[job.id]
+    last = runs[-1] if runs else None
+    newest = around.newest.get(job.checkpoints_id)
+    return JobView(
+        id=job.id,
+        number=job.display_number,
+        name=spec.name,
+        team=around.team_names.get(job.team_id, ""),
+        account=around.emails.get(job.account_id, ""),
+        state=job.state,
+        reason=job.reason,
+        message=job.message,
+        tariff=spec.tariff,
+        card=resources.card_model or (last.card_model if last else None),
+        cards=resources.cards,
+        nodes=resources.nodes,
+        fabric=resources.fabric or (last.fabric if last else None),
+        time_limit_seconds=spec.time_limit_seconds,
+        submitted_at=job.submitted_at,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        exit_code=job.exit_code,
+        exit_signal=job.exit_signal,
+        attempts=job.attempts,
+        restart_count=max(0, job.attempts - 1),
+        node_list=fold_hosts(last.nodes) if last and last.open else "",
+        cost_label=spec.cost_label,
+        comment=spec.comment,
+        partition=last.zone if last else resources.zone,
+        submit_dir="/workspace",
+        array_index=job.array_index,
+        array_number=None if job.array_index is None else job.number,
+        dependency_text=dependency_text(spec.dependencies),
+        begin_at=spec.begin,
+        cost_so_far=total([around.charged.get(run.id, ZERO) for run in runs]),
+        lost_work_seconds=sum(
+            lost_seconds(run, around.checkpoint_at.get((job.checkpoints_id, run.attempt))) for run in runs
+        ),
+        checkpoint=CheckpointView(newest.step, newest.attempt, newest.published_at) if newest else None,
+        progress=None,
+        price_hour=_hour_price(job, last, around),
+        workspace_id=job.workspace_id,
+        team_id=job.team_id,
+    )
+
+
+def _allocation(job: Job, run: Allocation, around: _Around) -> AllocationView:
+    notice = None
+    if run.notice_reason is not None and run.notice_deadline is not None:
+        notice = NoticeView(run.notice_reason.value, run.notice_deadline)
+    cards = [around.cards[card] for card in run.cards if card in around.cards]
+    return AllocationView(
+        id=run.id,
+        attempt=run.attempt,
+        state=run.state,
+        cause=run.cause,
+        message=run.message,
+        tariff=run.tariff,
+        nodes=run.nodes,
+        cards=tuple(
+            CardView(card.id, card.node_id, card.index, card.model, card.uuid, card.declared)
+            for card in sorted(cards, key=lambda card: (card.node_id, card.index))
+        ),
+        placed_at=run.placed_at,
+        ready_at=run.ready_at,
+        ended_at=run.ended_at if run.state is not AllocationState.RUNNING else None,
+        notice=notice,
+        exit_code=run.exit_code,
+        exit_signal=run.exit_signal,
+        resume_from=run.resume_from,
+        charged=around.charged.get(run.id, ZERO),
+        lost_work_seconds=lost_seconds(run, around.checkpoint_at.get((job.checkpoints_id, run.attempt))),
+    )
+
+
+def _hour_price(job: Job, last: Allocation | None, around: _Around) -> Money:
+    """One hour from now at the rate of where it runs or ran last, else of what it asks for; 0 if unknown."""
+    model = (last.card_model if last else None) or job.spec.resources.card_model
+    if model is None or not job.spec.resources.cards:
+        return ZERO
+    fabric = last.fabric if last else job.spec.resources.fabric or "eth"
+    start = ceil_to_second(around.now)
+    span = Timespan(start, start + timedelta(hours=1))
+    usage = Usage(
+        Subject(SubjectKind.ALLOCATION, job.id),
+        span,
+        job.spec.resources.cards,
+        Terms(job.spec.tariff, model, fabric),
+    )
+    try:
+        return charge_usages([usage], around.books.books).total
+    except Invalid:
+        return ZERO
+
+
+def dependency_text(dependencies: Dependencies) -> str:
+    """As squeue shows it: ``afterok:12,singleton``; ``""`` for none."""
+    parts = []
+    for condition in dependencies.conditions:
+        text = condition.kind.value
+        if condition.job_number is not None:
+            text += f":{condition.job_number}" + (
+                "" if condition.array_index is None else f"_{condition.array_index}"
+            )
+        if condition.delay_minutes:
+            text += f"+{condition.delay_minutes}"
+        parts.append(text)
+    return ("?" if dependencies.any_is_enough else ",").join(parts)

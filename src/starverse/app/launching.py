@@ -1,0 +1,223 @@
+"""From a placed allocation to a running launcher: prepare its folders, build the launch spec, submit.
+
+Row and hold exist before the engine is called. Every step may be repeated: unpacking is skipped where it
+was done, and the launcher claims its allocation id exclusively.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from starverse.app import auth, checkpoints, folders
+from starverse.app.endings import End, record_end
+from starverse.app.platform import Platform
+from starverse.db import allocations, datasets, inventory, jobs, metering
+from starverse.db.tables import teams
+from starverse.domain.errors import Conflict, InvariantBroken
+from starverse.domain.ids import AccountId, AllocationId, TeamId
+from starverse.domain.sbatch.hostlists import fold_hosts
+from starverse.domain.sbatch.patterns import PatternContext, workspace_file
+from starverse.domain.workloads.launch import GrantedCard, LaunchSpec, Limits, Mount, Template
+from starverse.domain.workloads.reasons import EndCause
+from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.specs import ArraySpec, OpenMode
+from starverse.domain.workloads.states import AllocationState
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What the launch spec needs beside the job and the allocation."""
+
+    cards: tuple[GrantedCard, ...]
+    folder_id: str | None
+    unix_uid: int
+    mounts: tuple[Mount, ...]
+    funded_seconds: int
+
+
+def start(platform: Platform, allocation: Allocation) -> bool:
+    """Mark a placed allocation as starting and submit it; false when it is not to be started any more."""
+    if allocation.state is AllocationState.PLACED:
+        allocation_now = platform.database.write_retrying(lambda c: _mark_starting(c, platform, allocation))
+        if allocation_now is None:
+            return False
+        allocation = allocation_now
+    submit(platform, allocation)
+    return True
+
+
+def submit(platform: Platform, allocation: Allocation) -> None:
+    """Hand a starting allocation to the engine; a repeat is harmless."""
+    with platform.database.read() as connection:
+        job = jobs.get(connection, allocation.job_id)
+        if job is None:
+            raise InvariantBroken(f"allocation {allocation.id} belongs to no job")
+        ground = _read_ground(connection, platform, allocation, job)
+    folders.unpack_workspace(platform, job.team_id, job.workspace_id, ground.folder_id)
+    resume_from = checkpoints.choose_resume(platform, job.checkpoints_id) if job.resume_allowed else ""
+    with platform.database.write() as connection:
+        current = allocations.get(connection, allocation.id)
+        if current is None or current.state is not AllocationState.STARTING:
+            return
+        if current.resume_from != resume_from:
+            current = allocations.change(connection, current, resume_from=resume_from)
+        secret = auth.issue_workload_token(
+            platform,
+            connection,
+            AccountId(job.account_id),
+            TeamId(job.team_id),
+            AllocationId(allocation.id),
+        )
+    platform.engine.submit(launch_spec(platform, job, current, ground, secret))
+
+
+def _mark_starting(connection: Connection, platform: Platform, allocation: Allocation) -> Allocation | None:
+    current = allocations.get(connection, allocation.id)
+    if current is None or current.state is not AllocationState.PLACED:
+        return None
+    if current.stop_requested_at is not None:
+        return None
+    return allocations.change(
+        connection, current, state=AllocationState.STARTING, submitted_at=platform.clock.now()
+    )
+
+
+def _read_ground(connection: Connection, platform: Platform, allocation: Allocation, job: Job) -> _Ground:
+    by_id = inventory.load_cards(connection, allocation.cards)
+    cards = sorted((by_id[card] for card in allocation.cards), key=lambda card: (card.node_id, card.index))
+    mounts = []
+    for name in job.spec.datasets:
+        dataset = datasets.find_verified(connection, name)
+        if dataset is None:
+            raise Conflict(f"the dataset {name} is not verified any more")
+        mounts.append(Mount(str(platform.paths.dataset(dataset.id)), f"/dataset/{name}"))
+    return _Ground(
+        cards=tuple(GrantedCard(c.id, c.index, c.uuid, c.model, c.declared) for c in cards),
+        folder_id=jobs.workspace_folder(connection, job.workspace_id),
+        unix_uid=connection.execute(select(teams.c.unix_uid).where(teams.c.id == job.team_id)).scalar_one(),
+        mounts=tuple(mounts),
+        funded_seconds=sum(hold.seconds for hold in metering.holds_of(connection, allocation.id)),
+    )
+
+
+def launch_spec(
+    platform: Platform, job: Job, allocation: Allocation, ground: _Ground, api_token: str
+) -> LaunchSpec:
+    """Everything the launcher needs. Pure but for the paths, which are made from ids."""
+    spec, paths, settings = job.spec, platform.paths, platform.settings
+    context = PatternContext(
+        job_number=job.number,
+        job_name=spec.name,
+        node=allocation.nodes[0],
+        array_number=None if job.array_index is None else job.number,
+        array_index=job.array_index,
+    )
+    signal = spec.signal
+    template = None
+    if spec.checkpoint_folder is not None:
+        template = Template(spec.checkpoint_folder, settings.checkpoint_interval_seconds)
+    append = spec.open_mode is OpenMode.APPEND or allocation.attempt > 1
+    return LaunchSpec(
+        allocation_id=allocation.id,
+        job_id=job.id,
+        job_number=job.display_number,
+        team_id=job.team_id,
+        attempt=allocation.attempt,
+        node=allocation.nodes[0],
+        cards=ground.cards,
+        script=spec.script,
+        arguments=spec.arguments,
+        environment=tuple(job_variables(job, allocation).items()),
+        folder=str(paths.allocation(allocation.id)),
+        workspace=str(paths.workspace(job.workspace_id)),
+        checkpoints=str(paths.checkpoints(job.checkpoints_id)),
+        logs=str(paths.logs(job.id)),
+        output=workspace_file(spec.output, context, spec.chdir) or "",
+        error=None if spec.error is None else workspace_file(spec.error, context, spec.chdir) or "",
+        open_mode=(OpenMode.APPEND if append else OpenMode.TRUNCATE).value,
+        chdir=spec.chdir,
+        mounts=ground.mounts,
+        limits=Limits(
+            cpus=float(allocation.cpus),
+            memory_bytes=allocation.memory_bytes,
+            disk_bytes_per_second=settings.disk_bytes_per_second,
+        ),
+        resume_from=allocation.resume_from,
+        template=template,
+        driver=settings.driver,
+        network=spec.network.value,
+        unix_uid=ground.unix_uid if settings.drops_to_team_uid else None,
+        time_limit_seconds=spec.time_limit_seconds,
+        funded_seconds=ground.funded_seconds,
+        grace_seconds=settings.grace_seconds,
+        signal_name=signal.name if signal else None,
+        signal_seconds_before_end=signal.seconds_before_end if signal else 0,
+        signal_to_batch_shell=signal.to_batch_shell if signal else False,
+        log_cap_bytes=settings.log_cap_bytes,
+        channel=str(paths.channel_socket),
+        channel_token=allocation.channel_token,
+        api_socket=str(paths.api_socket),
+        api_token=api_token,
+        kill_after_seconds=settings.kill_after_seconds,
+    )
+
+
+def job_variables(job: Job, allocation: Allocation) -> dict[str, str]:
+    """The variables that only the platform knows, over those that ``--export`` names."""
+    spec, resources = job.spec, job.spec.resources
+    variables = dict(spec.environment)
+    variables |= {
+        "SLURM_JOB_NAME": spec.name,
+        "SLURM_JOB_PARTITION": allocation.zone,
+        "SLURM_JOB_NODELIST": fold_hosts(allocation.nodes),
+        "SLURM_NTASKS": str(resources.tasks),
+        "SLURM_NPROCS": str(resources.tasks),
+        "SLURM_NTASKS_PER_NODE": str(resources.tasks_per_node),
+        "SLURM_CPUS_PER_TASK": str(resources.cpus_per_task),
+        "SLURM_CPUS_ON_NODE": str(resources.cpus_per_node),
+        "SLURM_GPUS": str(resources.cards),
+        "SLURM_GPUS_PER_NODE": str(resources.cards_per_node),
+        "SLURM_MEM_PER_NODE": str(resources.memory_bytes // 1024**2),
+        "SLURM_CLUSTER_NAME": "starverse",
+        "STARVERSE_TARIFF": spec.tariff.value,
+    }
+    if spec.cost_label:
+        variables["SLURM_JOB_ACCOUNT"] = spec.cost_label
+    if job.array_index is not None and spec.array is not None:
+        variables |= array_variables(job.number, job.array_index, spec.array)
+    return variables
+
+
+def array_variables(number: int, index: int, array: ArraySpec) -> dict[str, str]:
+    """``SLURM_ARRAY_*`` as the sbatch manual page gives them."""
+    step = array.indices[1] - array.indices[0] if len(array.indices) > 1 else 1
+    return {
+        "SLURM_ARRAY_JOB_ID": str(number),
+        "SLURM_ARRAY_TASK_ID": str(index),
+        "SLURM_ARRAY_TASK_COUNT": str(len(array.indices)),
+        "SLURM_ARRAY_TASK_MIN": str(array.indices[0]),
+        "SLURM_ARRAY_TASK_MAX": str(array.indices[-1]),
+        "SLURM_ARRAY_TASK_STEP": str(step),
+    }
+
+
+def withdraw(
+    platform: Platform, allocation: Allocation, cause: EndCause, message: str, now: datetime
+) -> None:
+    """End an allocation that was placed and never handed to the engine."""
+    record_end(platform, allocation.id, End(AllocationState.ENDED, cause, message, ended_at=now))
+
+
+def fail(platform: Platform, allocation: Allocation, message: str) -> None:
+    """End an allocation whose start failed before the engine had it; its hold is given back."""
+    now = platform.clock.now()
+    with platform.database.read() as connection:
+        current = allocations.get(connection, allocation.id)
+    if current is None or not current.open:
+        return
+    started = current.state is AllocationState.STARTING
+    state = AllocationState.FAILED_TO_START if started else AllocationState.ENDED
+    record_end(platform, allocation.id, End(state, EndCause.START_FAILED, message, ended_at=now))

@@ -1,0 +1,215 @@
+"""Compare what engines report with what is recorded, and tell launchers what is wanted of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import Connection
+
+from starverse.app import checkpoints, funding
+from starverse.app.endings import End, record_end, record_ready
+from starverse.app.platform import Platform
+from starverse.db import allocations, inventory, jobs, metering
+from starverse.domain.recovery.causes import EndFacts, end_cause
+from starverse.domain.workloads.launch import Desired, LauncherState
+from starverse.domain.workloads.reasons import EndCause, NoticeReason
+from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.states import AllocationState
+from starverse.engines.base import Observation, Presence
+
+
+def observe_all(platform: Platform) -> str:
+    """One round over every open allocation that was handed to the engine."""
+    with platform.database.read() as connection:
+        open_ones = [a for a in allocations.open_ones(connection) if a.submitted_at is not None]
+        owners = jobs.get_many(connection, {a.job_id for a in open_ones})
+    if not open_ones:
+        return ""
+    seen = platform.engine.observe([a.id for a in open_ones])
+    alive: list[tuple[str, datetime]] = []
+    did: list[str] = []
+    for allocation in open_ones:
+        observation = seen[allocation.id]
+        if observation.state is not None and observation.presence is Presence.ALIVE:
+            alive.append((allocation.id, _instant(observation.state.alive_at, platform.clock.now())))
+        word = _one(platform, allocation, owners[allocation.job_id], observation)
+        if word:
+            did.append(word)
+    with platform.database.write() as connection:
+        allocations.note_alive(connection, alive)
+    return ", ".join(did)
+
+
+def _one(platform: Platform, allocation: Allocation, job: Job, observation: Observation) -> str:
+    state, now = observation.state, platform.clock.now()
+    if observation.presence is Presence.ENDED and state is not None:
+        return _ended(platform, allocation, job, state)
+    if observation.presence is Presence.GONE:
+        return _gone(platform, allocation, job, observation, now)
+    if observation.presence in (Presence.UNKNOWN, Presence.ACCEPTED):
+        return _not_there(platform, allocation, observation, now)
+    if state is not None and state.ready_at is not None and allocation.state is AllocationState.STARTING:
+        record_ready(platform, allocation.id, _instant(state.ready_at, now), _instant(state.alive_at, now))
+    if allocation.state is AllocationState.STARTING and _too_late(platform, allocation, now):
+        platform.engine.steer(allocation.id, Desired(stop=True))
+        return f"{allocation.id} took too long to start"
+    platform.engine.steer(allocation.id, desired_of(allocation))
+    return ""
+
+
+def desired_of(allocation: Allocation) -> Desired:
+    """What the platform wants of a launcher, from the record alone."""
+    return Desired(
+        funded_until=allocation.funded_until.timestamp() if allocation.funded_until else None,
+        notice_reason=allocation.notice_reason.value if allocation.notice_reason else "",
+        notice_deadline=allocation.notice_deadline.timestamp() if allocation.notice_deadline else None,
+        stop=allocation.stop_requested_at is not None,
+    )
+
+
+def _ended(platform: Platform, allocation: Allocation, job: Job, state: LauncherState) -> str:
+    now = platform.clock.now()
+    checkpoints.scan(platform, job.checkpoints_id, job.team_id)
+    ready_at = None if state.ready_at is None else _instant(state.ready_at, now)
+    cause, message = end_cause(
+        EndFacts(
+            state=state,
+            notice_reason=_why_stopped(platform, allocation, job, state),
+            cancel_requested=job.cancel_requested_at is not None and allocation.stop_requested_at is not None,
+            card_fault=_card_fault(platform, allocation),
+        )
+    )
+    failed = ready_at is None and allocation.stop_requested_at is None
+    end = End(
+        state=AllocationState.FAILED_TO_START if failed else AllocationState.ENDED,
+        cause=cause,
+        message=message,
+        ended_at=_instant(state.ended_at if state.ended_at is not None else state.alive_at, now),
+        ready_at=ready_at,
+        exit_code=state.exit_code,
+        exit_signal=state.exit_signal,
+    )
+    record_end(platform, allocation.id, end)
+    platform.engine.steer(allocation.id, Desired(release=True))
+    return f"{allocation.id} ended: {cause.value}"
+
+
+def _card_fault(platform: Platform, allocation: Allocation) -> str:
+    with platform.database.read() as connection:
+        cards = inventory.load_cards(connection, allocation.cards)
+    faulty = sorted(card.id for card in cards.values() if not card.usable)
+    return f"card {', '.join(faulty)} is faulty" if faulty else ""
+
+
+def _why_stopped(
+    platform: Platform, allocation: Allocation, job: Job, state: LauncherState
+) -> NoticeReason | None:
+    """Why the launcher stopped it: the notice on record, or what a stop for lack of funds stood for."""
+    if allocation.notice_reason is not None and state.stopped_by not in ("unfunded", "time_limit"):
+        return allocation.notice_reason
+    if state.stopped_by == "time_limit":
+        return NoticeReason.TIME_LIMIT
+    if state.stopped_by != "unfunded" and state.notice_reason != NoticeReason.NO_MONEY.value:
+        return allocation.notice_reason
+    with platform.database.read() as connection:
+        if allocation.notice_reason is not None:
+            return allocation.notice_reason
+        return unfunded_reason(connection, allocation, job)
+
+
+def unfunded_reason(connection: Connection, allocation: Allocation, job: Job) -> NoticeReason:
+    """What a lack of funded seconds stands for: a closed window, a used-up cost limit, or no money."""
+    until = allocation.funded_until
+    if job.spec.window is not None and until is not None:
+        books = metering.load_books(connection).books
+        if funding.window_end(books, job.spec.window, until) is None:
+            return NoticeReason.WINDOW_CLOSED
+    if job.spec.cost_max is not None:
+        left = job.spec.cost_max - metering.charged_of_job(connection, job.id)
+        held = sum(h.amount.micro for h in metering.holds_of(connection, allocation.id) if h.state == "open")
+        if left.micro - held < _second_price(connection, allocation):
+            return NoticeReason.COST_MAX
+    return NoticeReason.NO_MONEY
+
+
+def _second_price(connection: Connection, allocation: Allocation) -> int:
+    """Micro-yuan of one second, rounded up, at the present end of its funds."""
+    from starverse.domain.pricing.rating import rate_at
+
+    books = metering.load_books(connection).books
+    at = allocation.funded_until or allocation.placed_at
+    rate, _ = rate_at(funding.terms_of(connection, allocation), at, books)
+    exact = rate * len(allocation.cards) / 3600
+    return -(-exact.numerator // exact.denominator) + 1
+
+
+def _gone(
+    platform: Platform, allocation: Allocation, job: Job, observation: Observation, now: datetime
+) -> str:
+    """Its launcher died without a word. Lost only once its lease ran out; first nothing of it may run on."""
+    state = observation.state
+    last = _instant(state.alive_at, now) if state is not None else allocation.submitted_at or now
+    platform.engine.clean(allocation.id)
+    if now < last + timedelta(seconds=platform.settings.lease_seconds):
+        return ""
+    checkpoints.scan(platform, job.checkpoints_id, job.team_id)
+    ready_at = state.ready_at if state is not None else None
+    never_ready = ready_at is None and allocation.ready_at is None
+    record_end(
+        platform,
+        allocation.id,
+        End(
+            state=AllocationState.FAILED_TO_START if never_ready else AllocationState.LOST,
+            cause=EndCause.START_FAILED if never_ready else EndCause.NODE_LOST,
+            message="its launcher died" if not never_ready else "its launcher died before the script started",
+            ended_at=last,
+            ready_at=None if ready_at is None else _instant(ready_at, now),
+        ),
+    )
+    return f"{allocation.id} is lost"
+
+
+def _not_there(platform: Platform, allocation: Allocation, observation: Observation, now: datetime) -> str:
+    """Submitted and not claimed: cancelled or too late ends it, once the engine confirms nothing runs."""
+    stopped = allocation.stop_requested_at is not None
+    if allocation.state is not AllocationState.STARTING:
+        if observation.presence is Presence.UNKNOWN and allocation.alive_at is not None:
+            lease_over = now >= allocation.alive_at + timedelta(seconds=platform.settings.lease_seconds)
+            if lease_over:
+                return _forgotten(platform, allocation)
+        return ""
+    if not stopped and not _too_late(platform, allocation, now):
+        return ""
+    if observation.presence is Presence.ACCEPTED:
+        platform.engine.clean(allocation.id)
+        return ""
+    cause = EndCause.CANCELLED if stopped else EndCause.START_FAILED
+    end = AllocationState.FAILED_TO_START
+    message = "cancelled while starting" if stopped else "no launcher answered in time"
+    record_end(platform, allocation.id, End(end, cause, message, ended_at=now))
+    return f"{allocation.id}: {message}"
+
+
+def _forgotten(platform: Platform, allocation: Allocation) -> str:
+    """The engine has no trace of something that ran: its node and its folder are gone."""
+    record_end(
+        platform,
+        allocation.id,
+        End(
+            AllocationState.LOST,
+            EndCause.NODE_LOST,
+            "the engine has no trace of it any more",
+            ended_at=allocation.alive_at or platform.clock.now(),
+        ),
+    )
+    return f"{allocation.id} is lost"
+
+
+def _too_late(platform: Platform, allocation: Allocation, now: datetime) -> bool:
+    since = allocation.submitted_at or allocation.placed_at
+    return now >= since + timedelta(seconds=platform.settings.start_timeout_seconds)
+
+
+def _instant(seconds: float, now: datetime) -> datetime:
+    """A launcher's time as an instant; never in the future of the platform's clock."""
+    return min(now, datetime.fromtimestamp(seconds, UTC))

@@ -1,0 +1,137 @@
+"""Keep the money of what runs ahead of the clock: charge hours that are over, hold the next ones.
+
+When the next hour cannot be held, the cheapest claim of the team stops first (idle, spot, on-demand), the
+newest first, so that dearer work goes on with what comes free (pricing.md, Holds).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from starverse.app import funding, metering
+from starverse.app.apply_decision import give_notice
+from starverse.app.platform import Platform
+from starverse.db import allocations, events, jobs
+from starverse.db import metering as meter_rows
+from starverse.db.events import Event
+from starverse.domain.scheduling.snapshot import claim_of
+from starverse.domain.timespan import ceil_to_second
+from starverse.domain.workloads.reasons import NoticeReason
+from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.states import AllocationState
+
+
+def meter_all(platform: Platform) -> str:
+    """One round over everything that runs."""
+    now = platform.clock.now()
+    with platform.database.read() as connection:
+        running = [a for a in allocations.open_ones(connection) if a.ready_at is not None]
+        owners = jobs.get_many(connection, {a.job_id for a in running})
+    charged = extended = 0
+    for allocation in running:
+        job = owners[allocation.job_id]
+        if _hour_is_over(platform, allocation, now):
+            charged += _charge(platform, allocation, job)
+        if _wants_more(allocation, now):
+            extended += _extend(platform, allocation, job)
+    did = [f"charged {charged} hours"] if charged else []
+    did += [f"held {extended} hours"] if extended else []
+    return ", ".join(did)
+
+
+def _hour_is_over(platform: Platform, allocation: Allocation, now: datetime) -> bool:
+    """Whether any held hour may have ended: a cheap test before a write transaction is opened."""
+    ready = allocation.ready_at
+    if ready is None:
+        return False
+    with platform.database.read() as connection:
+        end = ceil_to_second(ready)
+        for hold in meter_rows.holds_of(connection, allocation.id):
+            end += timedelta(seconds=hold.seconds)
+            if hold.state == "open":
+                return end <= now
+    return False
+
+
+def _charge(platform: Platform, allocation: Allocation, job: Job) -> int:
+    def act(connection: Connection) -> int:
+        current = allocations.get(connection, allocation.id)
+        if current is None or not current.open:
+            return 0
+        return metering.close_full_hours(connection, current, job, platform.clock.now(), platform.ids)
+
+    return platform.database.write_retrying(act)
+
+
+def _wants_more(allocation: Allocation, now: datetime) -> bool:
+    until = allocation.funded_until
+    if until is None or allocation.state is not AllocationState.RUNNING:
+        return False
+    return now >= until - timedelta(seconds=funding.EXTEND_BEFORE_SECONDS)
+
+
+def _extend(platform: Platform, allocation: Allocation, job: Job) -> int:
+    def act(connection: Connection) -> int:
+        now = platform.clock.now()
+        current = allocations.get(connection, allocation.id)
+        if current is None or current.funded_until != allocation.funded_until or not current.open:
+            return 0
+        funded = funding.take_next(connection, current, job, now, platform.ids)
+        if isinstance(funded, funding.Funded):
+            until = (current.funded_until or now) + timedelta(seconds=funded.seconds)
+            allocations.change(connection, current, funded_until=until)
+            return 1
+        if funded.why is funding.Unfunded.NO_MONEY:
+            _money_ends(connection, platform, current, funded, now)
+        return 0
+
+    return platform.database.write_retrying(act)
+
+
+def _money_ends(
+    connection: Connection, platform: Platform, allocation: Allocation, why: funding.NotFunded, now: datetime
+) -> None:
+    """Warn the team once, and stop a cheaper claim of it where there is one, so that this one goes on."""
+    needed, available = why.needed.decimal(), why.available.decimal()
+    text = (
+        f"the next hour needs CNY {needed}, CNY {available} is free; it runs out at {allocation.funded_until}"
+    )
+    if not events.exists(connection, allocation.job_id, "warning", "money_ends", since=allocation.ready_at):
+        events.record(
+            connection,
+            Event(
+                now,
+                "job",
+                allocation.job_id,
+                "warning",
+                "money_ends",
+                text,
+                allocation.team_id,
+                allocation.account_id,
+            ),
+        )
+    victim = cheapest_claim([a for a in allocations.open_ones(connection) if a.team_id == allocation.team_id])
+    if victim is not None and claim_of(victim.tariff) < claim_of(allocation.tariff):
+        give_notice(
+            connection,
+            platform,
+            victim,
+            NoticeReason.NO_MONEY,
+            now,
+            "the money of the team ends",
+            allocation.job_id,
+        )
+
+
+def cheapest_claim(open_ones: list[Allocation]) -> Allocation | None:
+    """Which of a team's allocations stops first when money ends: lowest claim, then newest.
+
+    ``None`` while one of them is under notice already: what it frees is waited for.
+    """
+    running = [a for a in open_ones if a.state is AllocationState.RUNNING]
+    if not running or any(a.notice_reason is NoticeReason.NO_MONEY for a in open_ones):
+        return None
+    lowest = min(claim_of(a.tariff) for a in running)
+    return max((a for a in running if claim_of(a.tariff) == lowest), key=lambda a: (a.placed_at, a.id))

@@ -1,0 +1,102 @@
+"""Notices that the world makes due: a window closes, a card is faulty, the money or the cost limit ends."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from starverse.app import funding
+from starverse.app.apply_decision import give_notice
+from starverse.app.observing import unfunded_reason
+from starverse.app.platform import Platform
+from starverse.db import allocations, inventory, jobs, metering
+from starverse.domain.errors import Conflict
+from starverse.domain.timespan import ceil_to_second
+from starverse.domain.workloads.reasons import NoticeReason
+from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.states import AllocationState
+
+TEXTS = {
+    NoticeReason.WINDOW_CLOSED: "its window closes",
+    NoticeReason.NO_MONEY: "the money of the team ends",
+    NoticeReason.COST_MAX: "its --cost-max is reached",
+    NoticeReason.CARD_FAULT: "a card of it is faulty",
+}
+
+
+def give_due_notices(platform: Platform) -> str:
+    """One round over everything that runs and is not under notice yet; says what it did."""
+    did = []
+    with platform.database.read() as connection:
+        running = [
+            a
+            for a in allocations.open_ones(connection)
+            if a.state is AllocationState.RUNNING and a.notice_reason is None
+        ]
+        owners = jobs.get_many(connection, {a.job_id for a in running})
+        cards = inventory.load_cards(connection, {card for a in running for card in a.cards})
+        due = []
+        for allocation in running:
+            faulty = any(not cards[card].usable for card in allocation.cards if card in cards)
+            found = _due(connection, platform, allocation, owners[allocation.job_id], faulty)
+            if found is not None:
+                due.append((allocation, *found))
+    for allocation, reason, deadline in due:
+        if _give(platform, allocation, reason, deadline):
+            did.append(f"{allocation.id}: {reason.value}")
+    return ", ".join(did)
+
+
+def _due(
+    connection: Connection, platform: Platform, allocation: Allocation, job: Job, faulty: bool
+) -> tuple[NoticeReason, datetime] | None:
+    now = platform.clock.now()
+    grace = timedelta(seconds=platform.settings.grace_seconds)
+    if faulty:
+        return NoticeReason.CARD_FAULT, now + grace
+    if job.spec.window is not None:
+        books = metering.load_books(connection).books
+        end = funding.window_end(books, job.spec.window, now)
+        if end is None:
+            return NoticeReason.WINDOW_CLOSED, now
+        if now >= end - grace:
+            return NoticeReason.WINDOW_CLOSED, end
+    until = allocation.funded_until
+    if until is not None and now >= until - grace and not _ends_by_time_limit(allocation, job, until):
+        return unfunded_reason(connection, allocation, job), until
+    return None
+
+
+def _ends_by_time_limit(allocation: Allocation, job: Job, until: datetime) -> bool:
+    if allocation.ready_at is None:
+        return False
+    limit = timedelta(seconds=job.spec.time_limit_seconds)
+    return until >= ceil_to_second(allocation.ready_at) + limit
+
+
+def _give(platform: Platform, allocation: Allocation, reason: NoticeReason, deadline: datetime) -> bool:
+    def act(connection: Connection) -> bool:
+        current = allocations.get(connection, allocation.id)
+        if current is None or current.state is not AllocationState.RUNNING or current.notice_reason:
+            return False
+        if current.funded_until != allocation.funded_until and reason in (
+            NoticeReason.NO_MONEY,
+            NoticeReason.COST_MAX,
+        ):
+            return False
+        give_notice(
+            connection,
+            platform,
+            current,
+            reason,
+            platform.clock.now(),
+            TEXTS.get(reason, reason.value),
+            deadline=deadline,
+        )
+        return True
+
+    try:
+        return platform.database.write_retrying(act)
+    except Conflict:
+        return False

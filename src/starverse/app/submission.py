@@ -1,0 +1,349 @@
+"""Submitting a batch script: understand it, price it, check it against the world, queue it.
+
+Nothing is half accepted: every fault is named at once and nothing is written unless there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from fractions import Fraction
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import Connection
+
+from starverse.app import job_views
+from starverse.app.auth import Identity
+from starverse.app.funding import sources_of
+from starverse.app.idempotency import claim
+from starverse.app.platform import Platform
+from starverse.app.views import EffectiveOption, OptionRemark, PriceView, SubmitRequest, SubmitResult
+from starverse.db import datasets, events, folders, inventory, jobs, ledger, metering
+from starverse.db.events import Event
+from starverse.db.metering import StoredBooks
+from starverse.domain.errors import FieldFault, Invalid, NoCapacity, NotEnoughMoney
+from starverse.domain.ids import AccountId, TeamId
+from starverse.domain.money import Money
+from starverse.domain.pricing.paying import Piece, pay
+from starverse.domain.pricing.rating import MemberChange, Subject, SubjectKind, Terms, Usage, charge_usages
+from starverse.domain.sbatch import submission as sbatch
+from starverse.domain.sbatch.card_models import ModelChoices, resolve_model
+from starverse.domain.sbatch.cards import Vocabulary
+from starverse.domain.scheduling.fit import impossible
+from starverse.domain.scheduling.snapshot import Node
+from starverse.domain.tariff import Tariff
+from starverse.domain.timespan import Timespan, ceil_to_second
+from starverse.domain.workloads.reasons import WaitReason
+from starverse.domain.workloads.records import Job
+from starverse.domain.workloads.specs import DependencyKind, JobSpec, Network
+from starverse.domain.workloads.states import JobState
+
+SUBMITTABLE = frozenset({Tariff.ON_DEMAND, Tariff.SPOT})
+"""The tariffs a job can run on in this version."""
+
+ARRAY_TASKS_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What a submission is checked against, read in one transaction."""
+
+    now: datetime
+    nodes: tuple[Node, ...]
+    books: StoredBooks
+    members: tuple[MemberChange, ...]
+
+
+def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> SubmitResult:
+    """Queue the job, or all tasks of the array; with ``lint`` only say what would happen.
+
+    Raises ``Invalid`` with every fault, ``NotEnoughMoney`` with what would fit, ``NoCapacity`` for what no
+    node here could ever run.
+    """
+    now = platform.clock.now()
+    with platform.database.read() as connection:
+        world = _World(
+            now,
+            inventory.load_nodes(connection),
+            metering.load_books(connection),
+            metering.member_changes(connection, identity.account_id),
+        )
+        understood = _understand(platform, world, request)
+        spec, faults = understood.spec, [fault.field_fault() for fault in understood.faults]
+        if spec is not None:
+            spec, more = _check(connection, platform, identity, world, spec, request)
+            faults += more
+        price = _price(world, spec) if spec is not None and not faults else None
+    if request.lint:
+        return _lint_result(understood, faults, price)
+    if faults or spec is None or price is None:
+        raise Invalid(faults=faults)
+    misfit = impossible(world.nodes, spec.resources)
+    if misfit is not None:
+        raise NoCapacity(
+            f"this cluster can never run it: {misfit.message}",
+            hint="see `starverse offers` for what there is",
+        )
+    _require_money(platform, identity, world, spec, price)
+    return _insert(platform, identity, spec, request, understood, price)
+
+
+def _understand(platform: Platform, world: _World, request: SubmitRequest) -> sbatch.Submission:
+    models = tuple(sorted({card.model for node in world.nodes for card in node.cards}))
+    zones = tuple(sorted({node.zone for node in world.nodes}))
+    asked = sbatch.SubmitRequest(
+        script=request.script,
+        script_name=request.script_name,
+        arguments=request.arguments,
+        command_line=request.argv,
+        environment=request.environment,
+    )
+    zone = ZoneInfo(platform.settings.timezone)
+    return sbatch.build(asked, world.now, zone, Vocabulary(models, zones))
+
+
+def _check(
+    connection: Connection,
+    platform: Platform,
+    identity: Identity,
+    world: _World,
+    spec: JobSpec,
+    request: SubmitRequest,
+) -> tuple[JobSpec, list[FieldFault]]:
+    """What only the platform knows: prices, datasets, dependencies, the engine."""
+    faults: list[FieldFault] = []
+    prices = _list_prices(world, spec)
+    if not spec.resources.cards:
+        faults.append(FieldFault("--gres", "", "at least one card, such as --gres=gpu:rtx4090:1"))
+    elif world.nodes:
+        resolved = resolve_model(spec, prices)
+        if isinstance(resolved, ModelChoices):
+            faults.append(resolved.fault())
+        else:
+            spec = resolved
+    if spec.tariff not in SUBMITTABLE:
+        names = " or ".join(sorted(SUBMITTABLE))
+        faults.append(FieldFault("--tariff", spec.tariff.value, f"{names} for a job in this version"))
+    if spec.defer_until is not None:
+        expected = "--begin TIME; starting in the cheapest window comes with the forecast, in a later version"
+        faults.append(FieldFault("--defer-until", spec.defer_until.isoformat(), expected))
+    windows = world.books.books.at(world.now).windows
+    if spec.window is not None and spec.window not in windows:
+        faults.append(
+            FieldFault("--window", spec.window, f"a window of the price book: {', '.join(windows)}")
+        )
+    if spec.resources.nodes > 1 and not platform.engine.capabilities.multi_node:
+        expected = f"1: the {platform.engine.capabilities.name} engine runs a job on one node"
+        faults.append(FieldFault("--nodes", str(spec.resources.nodes), expected))
+    if spec.network is Network.HOST and not platform.settings.host_network_allowed:
+        faults.append(FieldFault("--net", "host", "none: the operator does not allow the host's network"))
+    if spec.array is not None and len(spec.array.indices) > ARRAY_TASKS_MAX:
+        faults.append(FieldFault("--array", f"{len(spec.array.indices)} tasks", f"at most {ARRAY_TASKS_MAX}"))
+    faults += _check_names(connection, identity, spec, request)
+    return spec, faults
+
+
+def _check_names(
+    connection: Connection, identity: Identity, spec: JobSpec, request: SubmitRequest
+) -> list[FieldFault]:
+    faults = []
+    for name in spec.datasets:
+        if datasets.find_verified(connection, name) is None:
+            faults.append(FieldFault("--dataset", name, "a verified dataset of `starverse dataset ls`"))
+    for condition in spec.dependencies.conditions:
+        if condition.kind is DependencyKind.SINGLETON or condition.job_number is None:
+            continue
+        found = jobs.by_number(connection, condition.job_number, condition.array_index)
+        if not any(job.team_id == identity.team_id for job in found):
+            faults.append(
+                FieldFault("--dependency", str(condition.job_number), "the number of a job of your team")
+            )
+    if request.folder_id is not None and not folders.exists(connection, identity.team_id, request.folder_id):
+        faults.append(FieldFault("folder_id", request.folder_id, "a folder that was uploaded before"))
+    return faults
+
+
+def _list_prices(world: _World, spec: JobSpec) -> Mapping[str, Fraction]:
+    """List price by model, over the pools that the job may use; models without a price are left out."""
+    book = world.books.books.at(world.now)
+    prices: dict[str, Fraction] = {}
+    for node in world.nodes:
+        if spec.resources.fabric not in (None, node.fabric) or spec.resources.zone not in (None, node.zone):
+            continue
+        for card in node.cards:
+            if book.list_price.get(f"{card.model}/{node.fabric}") or book.list_price.get(card.model):
+                rate = Fraction(book.list_price_of(card.model, node.fabric).micro)
+                prices[card.model] = max(rate, prices.get(card.model, rate))
+    return prices
+
+
+def _price(world: _World, spec: JobSpec) -> PriceView | None:
+    """What one task costs at the dearest pool that it may land in."""
+    model, fabric = _dearest_pool(world, spec)
+    if model is None:
+        return None
+    hour = _cost(world, spec, spec.tariff, model, fabric, 3600)
+    whole = _cost(world, spec, spec.tariff, model, fabric, spec.time_limit_seconds)
+    cheaper = []
+    if spec.tariff is Tariff.ON_DEMAND:
+        spot = _cost(world, spec, Tariff.SPOT, model, fabric, 3600)
+        if spot < hour:
+            cheaper.append(f"--tariff spot: CNY {spot.decimal()} for the next hour")
+        night = _night_hour(world, spec, model, fabric)
+        if night is not None and night < hour:
+            cheaper.append(f"--window night: CNY {night.decimal()} an hour")
+    cards = spec.resources.cards
+    hours = Fraction(spec.time_limit_seconds, 3600)
+    shown = f"{float(hours):.10g} h" if hours.denominator < 1000 else f"{spec.time_limit_seconds} s"
+    text = (
+        f"{cards} x {model}/{fabric} {spec.tariff.value}: CNY {hour.decimal()} for the next hour, "
+        f"at most CNY {whole.decimal()} for its time limit of {shown}"
+    )
+    return PriceView(spec.tariff, hour, whole, text, tuple(cheaper))
+
+
+def _dearest_pool(world: _World, spec: JobSpec) -> tuple[str | None, str]:
+    pools = {
+        (card.model, node.fabric)
+        for node in world.nodes
+        for card in node.cards
+        if spec.resources.card_model in (None, card.model) and spec.resources.fabric in (None, node.fabric)
+    }
+    book = world.books.books.at(world.now)
+    if not pools:
+        model = spec.resources.card_model
+        return (model if model in book.models else None), spec.resources.fabric or "eth"
+    return max(sorted(pools), key=lambda pool: book.list_price_of(*pool).micro)
+
+
+def _cost(world: _World, spec: JobSpec, tariff: Tariff, model: str, fabric: str, seconds: int) -> Money:
+    start = ceil_to_second(world.now)
+    terms = Terms(tariff=tariff, model=model, fabric=fabric, members=world.members)
+    span = Timespan(start, start + timedelta(seconds=seconds))
+    usage = Usage(Subject(SubjectKind.ALLOCATION, "quote"), span, spec.resources.cards, terms)
+    return charge_usages([usage], world.books.books).total
+
+
+def _night_hour(world: _World, spec: JobSpec, model: str, fabric: str) -> Money | None:
+    """One hour inside the night window of on-demand, from its next start; ``None`` without such a window."""
+    from starverse.domain.pricing.windows import window_edges
+
+    book = world.books.books.at(world.now)
+    window = next(iter(book.windows_of(Tariff.ON_DEMAND)), None)
+    if window is None:
+        return None
+    start = ceil_to_second(world.now)
+    edges = window_edges(window, Timespan(start, start + timedelta(hours=50)), book.timezone)
+    costs = [
+        _cost(replace_now(world, edge), spec, Tariff.ON_DEMAND, model, fabric, 3600) for edge in edges[:2]
+    ]
+    return min(costs, default=None)
+
+
+def replace_now(world: _World, now: datetime) -> _World:
+    """The same world at another instant, for prices of later starts."""
+    return replace(world, now=now)
+
+
+def _require_money(
+    platform: Platform, identity: Identity, world: _World, spec: JobSpec, price: PriceView
+) -> None:
+    """One hour of one task at the current rate has to be there (pricing.md, Holds)."""
+    needed = price.hour if spec.time_limit_seconds >= 3600 else price.time_limit_cost
+    with platform.database.read() as connection:
+        sources = sources_of(ledger.team_wallet(connection, TeamId(identity.team_id)))
+    start = ceil_to_second(world.now)
+    share = world.books.books.at(world.now).coupon_share_max
+    payment = pay((Piece(start, start + timedelta(hours=1), needed),), sources, share)
+    if payment.missing:
+        free = needed - payment.missing
+        fits = f"What would fit: {'; '.join(price.cheaper)}. " if price.cheaper else ""
+        raise NotEnoughMoney(
+            f"one hour costs CNY {needed.decimal()}, CNY {free.decimal()} is free in the wallet of "
+            f"team {identity.team_name}",
+            hint=f"{fits}Top up with `starverse topup AMOUNT`.",
+        )
+
+
+def _insert(
+    platform: Platform,
+    identity: Identity,
+    spec: JobSpec,
+    request: SubmitRequest,
+    understood: sbatch.Submission,
+    price: PriceView,
+) -> SubmitResult:
+    indices: tuple[int | None, ...] = spec.array.indices if spec.array else (None,)
+    first_id = platform.ids.uuid7()
+
+    def act(connection: Connection) -> tuple[str, int]:
+        now = platform.clock.now()
+        before = claim(connection, AccountId(identity.account_id), request.once, first_id, now)
+        if before is not None:
+            return before, len(indices)
+        workspace_id = platform.ids.uuid7()
+        jobs.insert_workspace(connection, workspace_id, identity.team_id, request.folder_id, now)
+        number = jobs.next_number(connection, "job")
+        job_ids = [first_id, *(platform.ids.uuid7() for _ in indices[1:])]
+        new = [
+            Job(
+                id=job_id,
+                number=number,
+                array_index=index,
+                team_id=identity.team_id,
+                account_id=identity.account_id,
+                workspace_id=workspace_id,
+                checkpoints_id=job_id,
+                spec=spec,
+                state=JobState.QUEUED,
+                reason=WaitReason.NEW.value,
+                message="waits for the scheduler",
+                submitted_at=now,
+            )
+            for job_id, index in zip(job_ids, indices, strict=True)
+        ]
+        jobs.insert_jobs(connection, new)
+        events.record(
+            connection,
+            *(
+                Event(now, "job", job.id, "state", "queued", price.text, job.team_id, job.account_id)
+                for job in new
+            ),
+        )
+        return first_id, len(new)
+
+    job_id, count = platform.database.write_retrying(act)
+    platform.wakeups.wake("schedule")
+    view = job_views.one(platform, job_id)
+    return SubmitResult(
+        job=view,
+        jobs_count=count,
+        notices=tuple(str(notice) for notice in understood.notices) + _ignored_notices(understood),
+        price=price,
+    )
+
+
+def _ignored_notices(understood: sbatch.Submission) -> tuple[str, ...]:
+    return tuple(
+        f"line {line.line} is ignored: {line.text.strip()} ({line.reason})"
+        for line in understood.ignored_lines
+    )
+
+
+def _lint_result(
+    understood: sbatch.Submission, faults: list[FieldFault], price: PriceView | None
+) -> SubmitResult:
+    by_text = {(f.option, f.value): f.origin.line for f in understood.faults}
+    return SubmitResult(
+        job=None,
+        jobs_count=0,
+        notices=tuple(str(notice) for notice in understood.notices),
+        price=price,
+        effective=tuple(EffectiveOption(o.name, o.value, str(o.origin)) for o in understood.options),
+        ignored=tuple(OptionRemark(i.line, i.text, i.reason) for i in understood.ignored_lines),
+        refused=tuple(
+            OptionRemark(by_text.get((fault.field, fault.value)), str(fault), f"expected {fault.expected}")
+            for fault in faults
+        ),
+    )

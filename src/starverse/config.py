@@ -1,0 +1,166 @@
+"""Settings: ``starverse.toml`` < ``STARVERSE_SECTION__KEY`` < flags; read once, frozen, unknown keys refused.
+
+Each setting remembers where its value came from (``starverse config show --origin``). Secrets are not
+settings: they come from files or the environment and are never printed.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from starverse.domain.errors import FieldFault, Invalid
+
+PREFIX = "STARVERSE_"
+SEPARATOR = "__"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ServerSettings(_Section):
+    host: str = Field("127.0.0.1", description="Address to listen on")
+    port: int = Field(8321, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
+    data: Path = Field(
+        default_factory=lambda: Path(platformdirs.user_data_dir("starverse")),
+        description="Folder of everything the platform keeps",
+    )
+    db: str | None = Field(None, description="Database URL; none: SQLite in the data folder")
+    timezone: str = Field("Asia/Shanghai", description="Zone of times that people write without one")
+    log_level: str = Field("info", pattern="debug|info|warning|error", description="What the server logs")
+
+
+class EngineSettings(_Section):
+    kind: str = Field("local", pattern="local", description="Where allocations run: local")
+    declare_cards: str = Field("", description="Cards to lend that are not there: rtx4090:8,a100-40g:4")
+    driver: str = Field(
+        "bwrap", pattern="bwrap|process", description="Sandbox of workloads: bwrap or process"
+    )
+    zone: str = Field("local", description="Zone of this machine's nodes")
+    fabric: str = Field("eth", pattern="ib|roce|eth", description="Fabric of this machine's nodes")
+    host_network: bool = Field(True, description="Whether jobs may ask for --net host")
+    unix_uid_first: int = Field(
+        200_000, ge=1000, description="First Unix user of teams, when started as root"
+    )
+    disk_bytes_per_second: int | None = Field(None, ge=1, description="Disk I/O limit of one workload")
+
+
+class PolicySettings(_Section):
+    grace_seconds: int = Field(120, ge=1, description="From a notice to TERM")
+    kill_after_seconds: int = Field(10, ge=1, description="From TERM to KILL")
+    lease_seconds: int = Field(30, ge=3, description="Silence after which a launcher's allocation is lost")
+    start_timeout_seconds: int = Field(120, ge=5, description="Time for a launcher to answer after a submit")
+    disk_reserve_mib: int = Field(1024, ge=0, description="No new starts with less disk free than this")
+    folder_mib_max: int = Field(100, ge=1, description="Largest packed submit folder")
+    log_cap_mib: int = Field(1024, ge=1, description="Largest log of one run; the oldest part goes")
+    workspace_keep_days: int = Field(
+        14, ge=0, description="How long a workspace stays after the end of its job"
+    )
+    checkpoint_interval_seconds: int = Field(1800, ge=1, description="How often the template saves")
+    checkpoints_kept: int = Field(3, ge=1, description="Newest checkpoints kept of a job")
+    registration_open: bool = Field(True, description="Whether anyone may register")
+    mock_gateway: bool = Field(True, description="Whether the mock payment gateway is on")
+
+
+class Config(_Section):
+    """Everything an operator can set, by section."""
+
+    server: ServerSettings = Field(default_factory=ServerSettings)
+    engine: EngineSettings = Field(default_factory=EngineSettings)
+    policy: PolicySettings = Field(default_factory=PolicySettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings and where each of them came from (``section.key`` -> ``default``, a file, a variable)."""
+
+    config: Config
+    origins: Mapping[str, str]
+
+
+def default_file() -> Path:
+    """``starverse.toml`` in the XDG configuration folder."""
+    return Path(platformdirs.user_config_dir("starverse")) / "starverse.toml"
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Read all three sources; raises ``Invalid`` naming every unknown key and wrong value with its origin.
+
+    ``file`` ``None``: the default file, if it is there. ``flags`` maps ``section.key`` to a value; ``None``
+    values are flags that were not given.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    origins: dict[str, str] = {}
+    faults: list[FieldFault] = []
+    for origin, key, value in [*_from_file(file), *_from_environment(environment), *_from_flags(flags)]:
+        section, _, name = key.partition(".")
+        model = Config.model_fields.get(section)
+        known = model.annotation.model_fields if model is not None else {}  # type: ignore[union-attr]
+        if name not in known:
+            choices = ", ".join(f"{s}.{n}" for s in Config.model_fields for n in _names(s))
+            faults.append(FieldFault(f"{key} ({origin})", str(value), f"one of {choices}"))
+            continue
+        values.setdefault(section, {})[name] = value
+        origins[key] = origin
+    config = None
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        for wrong in error.errors():
+            key = ".".join(str(part) for part in wrong["loc"])
+            faults.append(
+                FieldFault(f"{key} ({origins.get(key, 'default')})", str(wrong["input"]), wrong["msg"])
+            )
+    if faults or config is None:
+        raise Invalid(faults=faults)
+    full = {f"{s}.{n}": origins.get(f"{s}.{n}", "default") for s in Config.model_fields for n in _names(s)}
+    return Loaded(config, full)
+
+
+def _names(section: str) -> list[str]:
+    return list(Config.model_fields[section].annotation.model_fields)  # type: ignore[union-attr]
+
+
+def _from_file(file: Path | None) -> list[tuple[str, str, Any]]:
+    path = file or default_file()
+    if not path.is_file():
+        if file is not None:
+            raise Invalid(faults=[FieldFault("--config", str(file), "a file that exists")])
+        return []
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(faults=[FieldFault(str(path), str(error), "valid TOML")]) from error
+    found = []
+    for section, content in document.items():
+        if isinstance(content, dict):
+            found += [(str(path), f"{section}.{name}", value) for name, value in content.items()]
+        else:
+            found.append((str(path), section, content))
+    return found
+
+
+def _from_environment(environment: Mapping[str, str] | None) -> list[tuple[str, str, Any]]:
+    """Only names with a double underscore are settings: STARVERSE_TOKEN and the like are not."""
+    found = []
+    for name, value in sorted((os.environ if environment is None else environment).items()):
+        if name.startswith(PREFIX) and SEPARATOR in name:
+            section, _, key = name.removeprefix(PREFIX).partition(SEPARATOR)
+            found.append((name, f"{section.lower()}.{key.lower()}", value))
+    return found
+
+
+def _from_flags(flags: Mapping[str, Any] | None) -> list[tuple[str, str, Any]]:
+    return [("command line", key, value) for key, value in (flags or {}).items() if value is not None]

@@ -1,0 +1,60 @@
+"""Launch: what is placed gets a launcher.
+
+Target set: an allocation is submitted if and only if it is placed, or it is starting and its engine has no
+trace of it (a crash came between the record and the submit). Repeating a submit is harmless.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from starverse.app import launching
+from starverse.app.platform import Platform
+from starverse.db import allocations
+from starverse.domain.errors import StarverseError
+from starverse.domain.workloads.reasons import EndCause
+from starverse.domain.workloads.records import Allocation
+from starverse.domain.workloads.states import AllocationState
+from starverse.engines.base import EngineUnavailable, Presence
+from starverse.reconcilers.driver import Reconciler
+
+PERIOD_SECONDS = 2.0
+BATCH = 64
+
+log = structlog.get_logger(__name__)
+
+
+def make(platform: Platform) -> Reconciler:
+    def act() -> str:
+        with platform.database.read() as connection:
+            open_ones = allocations.open_ones(connection)
+        placed = [a for a in open_ones if a.state is AllocationState.PLACED]
+        starting = [
+            a for a in open_ones if a.state is AllocationState.STARTING and a.stop_requested_at is None
+        ]
+        seen = platform.engine.observe([a.id for a in starting]) if starting else {}
+        again = [a for a in starting if seen[a.id].presence is Presence.UNKNOWN]
+        started = 0
+        for allocation in [*placed, *again][:BATCH]:
+            started += _start(platform, allocation)
+        if started:
+            platform.wakeups.wake("observe")
+        return f"submitted {started}" if started else ""
+
+    return Reconciler("launch", "hand placed allocations to their engine", PERIOD_SECONDS, act)
+
+
+def _start(platform: Platform, allocation: Allocation) -> bool:
+    """Start one; a fault of its own ends it and never keeps the others from starting."""
+    if allocation.stop_requested_at is not None:
+        now = platform.clock.now()
+        launching.withdraw(platform, allocation, EndCause.CANCELLED, "cancelled before its start", now)
+        return False
+    try:
+        return launching.start(platform, allocation)
+    except EngineUnavailable:
+        raise
+    except (StarverseError, OSError) as error:
+        log.warning("a start failed", allocation=allocation.id, error=str(error))
+        launching.fail(platform, allocation, str(error))
+        return False

@@ -1,0 +1,41 @@
+"""Sweep: nothing runs that nobody owns, nothing is left of what is over.
+
+Target set: a launcher lives if and only if its allocation is open; an allocation is marked clean if and only
+if its engine removed what was left of it.
+"""
+
+from __future__ import annotations
+
+from starverse.app.platform import Platform
+from starverse.db import allocations
+from starverse.domain.workloads.launch import Desired
+from starverse.engines.base import EngineUnavailable
+from starverse.reconcilers.driver import Reconciler
+
+PERIOD_SECONDS = 5.0
+
+
+def make(platform: Platform) -> Reconciler:
+    def act() -> str:
+        running = platform.engine.running()
+        with platform.database.read() as connection:
+            owned = {a.id for a in allocations.open_ones(connection)}
+            over = allocations.not_cleaned(connection)
+        orphans = [allocation_id for allocation_id in running if allocation_id not in owned]
+        for allocation_id in orphans:
+            platform.engine.steer(allocation_id, Desired(stop=True, release=True))
+            platform.engine.clean(allocation_id)
+        cleaned = 0
+        for allocation in over:
+            try:
+                platform.engine.clean(allocation.id)
+            except EngineUnavailable:
+                continue
+            with platform.database.write() as connection:
+                allocations.note_cleaned(connection, allocation.id, platform.clock.now())
+            cleaned += 1
+        did = [f"ended {len(orphans)} orphans"] if orphans else []
+        did += [f"cleaned {cleaned}"] if cleaned else []
+        return ", ".join(did)
+
+    return Reconciler("sweep", "end what nobody owns, clean up what is over", PERIOD_SECONDS, act)
