@@ -202,6 +202,7 @@ def give_notice(
         notice_at=now,
         notice_deadline=deadline,
         notice_for=for_job_id,
+        state=AllocationState.STOPPING if allocation.state is AllocationState.RUNNING else allocation.state,
     )
     events.record(
         connection,

@@ -8,11 +8,9 @@ allocation and dies with it. Only the account scope carries the operator's right
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -22,6 +20,7 @@ from starverse.app.idempotency import Once, claim
 from starverse.app.passwords import hash_password, needs_new_hash, password_fault, verify_password
 from starverse.app.platform import Platform
 from starverse.app.rate_limits import Attempts
+from starverse.app.secret_files import write_secret
 from starverse.db import accounts, teams
 from starverse.db.accounts import Account, Token
 from starverse.db.events import Event, record
@@ -309,17 +308,6 @@ def ensure_operator(platform: Platform) -> str:
         _, secret = _issue(platform, connection, account.id, "operator on this machine", platform.clock.now())
     write_secret(path, secret)
     return secret
-
-
-def write_secret(path: Path, secret: str) -> None:
-    """Write a secret that only the platform's own user may read, whole or not at all."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(secret + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
 
 
 def digest_of(secret: str) -> str:
