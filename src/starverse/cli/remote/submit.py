@@ -10,8 +10,8 @@ from starverse.cli.remote import exit_codes
 from starverse.cli.remote.commands import Command, session_of
 from starverse.cli.remote.follow_log import print_log, tell_break
 from starverse.cli.remote.session import Session
-from starverse.cli.remote.tables import columns, render_table, visible
-from starverse.cli.remote.wording import yuan
+from starverse.cli.remote.submit_text import cheaper_text, lint_text, price_line, remark
+from starverse.cli.remote.tables import visible
 from starverse.client.sbatch_words import Grammar, Words, split_words
 from starverse.client.shapes import Lint, Submitted
 
@@ -104,55 +104,12 @@ def _source(session: Session, words: Words) -> Any:
 
 def _tell_price(session: Session, found: Lint) -> None:
     for ignored in found.get("ignored") or ():
-        session.note(_remark("ignored", ignored))
+        session.note(remark("ignored", ignored))
     price = found.get("price")
     if price:
         session.note(price_line(price))
         for cheaper in price.get("cheaper") or ():
-            session.note(f"cheaper: {_cheaper(cheaper)}")
-
-
-def price_line(price: dict[str, Any]) -> str:
-    """One line that says what a job costs."""
-    if price.get("text"):
-        return f"price: {price['text']}"
-    hour = price.get("hour") or yuan(price.get("hour_micro"))
-    line = f"price: CNY {hour} per hour"
-    if price.get("tariff"):
-        line += f" ({price['tariff']})"
-    limit = price.get("time_limit_cost") or yuan(price.get("time_limit_cost_micro"))
-    return line + (f", at most CNY {limit} up to the time limit" if limit else "")
-
-
-def _cheaper(way: object) -> str:
-    if isinstance(way, dict):
-        return f"{way.get('tariff')} CNY {way.get('hour') or yuan(way.get('hour_micro'))} per hour"
-    return str(way)
-
-
-def _remark(kind: str, remark: dict[str, Any]) -> str:
-    line = remark.get("line")
-    place = f"line {line}: " if line else ""
-    return f"{kind}: {place}{visible(str(remark.get('text', '')))}: {visible(str(remark.get('reason', '')))}"
-
-
-def lint_text(found: Lint) -> str:
-    """What ``--lint`` prints."""
-    parts = []
-    effective = found.get("effective") or []
-    if effective:
-        rows = [(option["name"], option["value"], option["origin"]) for option in effective]
-        parts.append(render_table(columns("OPTION", "VALUE", "FROM"), rows))
-    remarks = [_remark("ignored", remark) for remark in found.get("ignored") or ()]
-    remarks += [_remark("refused", remark) for remark in found.get("refused") or ()]
-    remarks += [f"notice: {visible(notice)}" for notice in found.get("notices") or ()]
-    if remarks:
-        parts.append("\n".join(remarks))
-    price = found.get("price")
-    if price:
-        lines = [price_line(price), *(f"cheaper: {_cheaper(way)}" for way in price.get("cheaper") or ())]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+            session.note(f"cheaper: {cheaper_text(cheaper)}")
 
 
 def _tell_submitted(session: Session, answer: Submitted, *, quiet: bool, data: bool) -> None:
