@@ -12,14 +12,14 @@ from starverse import __version__
 from starverse.app.platform import Platform
 from starverse.app.rate_limits import AttemptLimits, Attempts
 from starverse.app.views import ReconcilerStatus
-from starverse.http import accounts, health, metrics, problems, teams, wallet
+from starverse.http import accounts, health, metrics, problems, teams, topups, wallet
 from starverse.http.metrics import RequestMetrics
 from starverse.http.middleware import BodyLimit, Envelope
 from starverse.http.security import known_query
 
 API_PREFIX = "/api/v1"
 
-_ROUTERS = (accounts.router, teams.router, wallet.router)
+_ROUTERS = (accounts.router, teams.router, wallet.router, topups.router)
 
 
 def make_app(

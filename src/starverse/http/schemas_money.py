@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from starverse.http.shapes import InstantText, Out
+from typing import Annotated
+
+from pydantic import Field
+
+from starverse.http.shapes import Amount, In, InstantText, Out
 
 
 class GiftOut(Out):
@@ -46,3 +50,66 @@ class TransferOut(Out):
     amount: str
     held_micro: int
     held: str
+
+
+class TopUpIn(In):
+    """How much to top up, in yuan, and through whom."""
+
+    amount: Amount
+    provider: Annotated[str, Field(max_length=40)] = "mock"
+
+
+class RefundIn(In):
+    """How much to pay back; left out: all of the top-up that is still there in cash."""
+
+    amount: Amount | None = None
+
+
+class RefundOut(Out):
+    """Money paid back to where it came from."""
+
+    id: str
+    topup_id: str
+    amount_micro: int
+    amount: str
+    created_at: InstantText
+
+
+class TopUpOut(Out):
+    """A top-up; ``pay_url`` is set while it waits to be paid on a page."""
+
+    id: str
+    provider: str
+    amount_micro: int
+    amount: str
+    state: str
+    automatic: bool
+    created_at: InstantText
+    paid_at: InstantText | None
+    refunded_micro: int
+    refunded: str
+    refunds: list[RefundOut]
+    pay_url: str | None
+
+
+class AutoTopUpIn(In):
+    """Top up by ``amount`` each time free money falls below ``below``."""
+
+    below: Amount
+    amount: Amount
+
+
+class AutoTopUpOut(Out):
+    """``armed`` false: it fired and waits until free money is back above the mark."""
+
+    below_micro: int
+    below: str
+    amount_micro: int
+    amount: str
+    armed: bool
+
+
+class NotificationOut(Out):
+    """The order that was paid."""
+
+    order: str
