@@ -30,11 +30,14 @@ from starverse.checkpoint import hashing
 FORMAT = "starverse-checkpoint"
 VERSION = 1
 MANIFEST_NAME = "manifest.json"
-MANIFEST_BYTES_MAX = 256 * 1024 * 1024
+MANIFEST_BYTES_MAX = 64 * 1024 * 1024
+BLOCK_BYTES_MIN = 64 * 1024
+BLOCKS_PER_FILE_MAX = 1 << 20
 
 _FOLDER = re.compile(r"step-(\d{10,19})-a(\d{1,9})")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _FILES_BATCH = 256
+_BLOCKS_BATCH = 65536
 
 
 class Fault(enum.Enum):
@@ -50,6 +53,7 @@ class Fault(enum.Enum):
     WRONG_HASH = "wrong_hash"
     WRONG_LINK = "wrong_link"
     UNREADABLE = "unreadable"
+    TOO_LARGE = "too_large"
 
 
 class ManifestInvalid(Exception):
@@ -227,8 +231,11 @@ def parse(document: bytes) -> Manifest:
         algorithm=algorithm,
         block_bytes=_count(body, "block_bytes"),
     )
-    if manifest.block_bytes == 0:
-        raise ManifestInvalid("block_bytes is 0")
+    if manifest.block_bytes < BLOCK_BYTES_MIN:
+        raise ManifestInvalid(f"block_bytes is {manifest.block_bytes}, less than {BLOCK_BYTES_MIN}")
+    for entry in manifest.files:
+        if entry.size > manifest.block_bytes * BLOCKS_PER_FILE_MAX:
+            raise ManifestInvalid(f"{entry.path} has more than {BLOCKS_PER_FILE_MAX} blocks")
     names = [item.path for item in manifest.files] + [item.path for item in manifest.links]
     names += manifest.folders
     if len(set(names)) != len(names):
@@ -236,14 +243,19 @@ def parse(document: bytes) -> Manifest:
     return manifest
 
 
-def verify(folder: Path) -> Verification:
+def verify(folder: Path, *, bytes_max: int | None = None) -> Verification:
     """Read every byte of the checkpoint in ``folder`` and compare it with the manifest.
 
+    ``bytes_max`` bounds what is read: a manifest that announces more is a fault (for readers of folders
+    that others wrote, where a sparse file is as large as its owner likes).
     Never follows a symbolic link and never leaves ``folder``. Raises nothing: every fault is in the result.
     """
     manifest = None
     try:
         manifest = read_manifest(folder)
+        total = sum(entry.size for entry in manifest.files)
+        if bytes_max is not None and total > bytes_max:
+            raise ManifestInvalid(f"it holds {total} bytes, more than {bytes_max}", Fault.TOO_LARGE)
         for link in manifest.links:
             _check_link(folder, link)
         check_files(folder, manifest, manifest.files)
@@ -259,8 +271,16 @@ def check_files(
 
     ``into`` maps a path to the buffer that receives the file's bytes, exactly ``size`` long.
     """
-    for start in range(0, len(files), _FILES_BATCH):
-        _check_batch(folder, manifest, files[start : start + _FILES_BATCH], into or {})
+    batch: list[FileEntry] = []
+    blocks = 0
+    for entry in files:
+        batch.append(entry)
+        blocks += 1 + entry.size // manifest.block_bytes
+        if len(batch) >= _FILES_BATCH or blocks >= _BLOCKS_BATCH:
+            _check_batch(folder, manifest, batch, into or {})
+            batch, blocks = [], 0
+    if batch:
+        _check_batch(folder, manifest, batch, into or {})
 
 
 def _check_batch(

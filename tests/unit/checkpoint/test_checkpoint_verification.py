@@ -174,6 +174,8 @@ def fault_of(root: Path, manifest: Manifest) -> Fault | None:
         ("format", "other"),
         ("algorithm", "md5"),
         ("block_bytes", 0),
+        ("block_bytes", 1),
+        ("files", [{"path": "a", "size": 10**30, "hash": "0" * 64}]),
         ("step", -1),
         ("step", True),
         ("attempt", "0"),
@@ -230,3 +232,9 @@ def test_a_file_larger_than_a_block_is_verified_block_by_block(tmp_path: Path) -
         file.seek(-1, os.SEEK_END)
         file.write(bytes([content[-1] ^ 255]))
     assert verify(folder).fault is Fault.WRONG_HASH
+
+
+def test_a_reader_may_bound_what_it_reads(tmp_path: Path) -> None:
+    folder = publish(tmp_path, 1)
+    assert verify(folder, bytes_max=len(WEIGHTS)).verified
+    assert verify(folder, bytes_max=len(WEIGHTS) - 1).fault is Fault.TOO_LARGE
