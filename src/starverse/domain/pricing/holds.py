@@ -20,11 +20,10 @@ from starverse.domain.pricing.rating import (
     rate_at,
     rate_steps,
 )
-from starverse.domain.pricing.windows import instant_of
 from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import Timespan, utc
 
-_ALWAYS = instant_of(0)
+_HIGHEST = Fraction(10**18)
 
 
 def hourly_hold(
@@ -66,11 +65,11 @@ def _exact(terms: Terms, cards: int, span: Timespan, books: PriceBooks) -> Fract
 
 
 def _worst(terms: Terms) -> Terms:
-    """The same terms with a cleared price at its highest: capped by the bid and by list when it is rated."""
+    """The same terms, from the first clearing on at the highest price: rating caps it by the bid and by list."""
     if terms.tariff not in (Tariff.SPOT, Tariff.IDLE) or not terms.cleared:
         return terms
-    highest = Fraction(10**18)
-    return replace(terms, cleared=(ClearedPrice(_ALWAYS, highest),))
+    first = min(price.since for price in terms.cleared)
+    return replace(terms, cleared=(ClearedPrice(first, _HIGHEST),))
 
 
 def _round_up(exact: Fraction) -> Money:

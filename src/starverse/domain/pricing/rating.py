@@ -362,4 +362,4 @@ def _package_step(terms: Terms, span: Timespan, book: PriceBook, bought: datetim
 def _require_tariff(tariff: Tariff, book: PriceBook) -> None:
     if tariff not in book.tariffs:
         have = ", ".join(book.tariffs)
-        raise Invalid(faults=[FieldFault("tariff", tariff, f"a tariff of the price book: {have}")])
+        raise Invalid(faults=[FieldFault("tariff", str(tariff), f"a tariff of the price book: {have}")])
