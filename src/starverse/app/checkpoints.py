@@ -15,6 +15,9 @@ from starverse.db.events import Event
 from starverse.domain.timespan import parse_instant
 from starverse.domain.workloads.states import CheckpointState
 
+BYTES_MAX = 1024**4
+"""A larger checkpoint is not read: folders are written by users, and files can be sparse."""
+
 
 def scan(platform: Platform, job_id: str, team_id: str) -> int:
     """Verify and record what a job published since the last look; how many were new.
@@ -55,7 +58,7 @@ def choose_resume(platform: Platform, job_id: str) -> str:
     root = platform.paths.checkpoints(job_id)
     settle_loads(root)
     for item in candidates(root):
-        if verify(item.path).verified:
+        if verify(item.path, bytes_max=BYTES_MAX).verified:
             return item.path.name
     return ""
 
@@ -76,7 +79,7 @@ def keep_newest(platform: Platform, job_id: str) -> int:
 
 
 def _examine(platform: Platform, job_id: str, item: Published) -> CheckpointRow:
-    verdict = verify(item.path)
+    verdict = verify(item.path, bytes_max=BYTES_MAX)
     now = platform.clock.now()
     size = sum(entry.size for entry in verdict.manifest.files) if verdict.manifest else 0
     return CheckpointRow(

@@ -9,12 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import structlog
 
 from starverse.app.ports import Clock, Wakeups
+from starverse.app.views import ReconcilerStatus
 from starverse.domain.errors import Conflict, StarverseError
+
+BACKOFF_SECONDS_MAX = 30.0
 
 log = structlog.get_logger(__name__)
 
@@ -33,26 +35,9 @@ class Reconciler:
 
 
 @dataclass(slots=True)
-class Status:
-    """What operators see of one reconciler (``starverse admin status``)."""
-
-    name: str
-    purpose: str
-    period_seconds: float
-    runs: int = 0
-    failures: int = 0
-    failures_in_a_row: int = 0
-    last_started_at: datetime | None = None
-    last_finished_at: datetime | None = None
-    last_seconds: float = 0.0
-    last_did: str = ""
-    last_error: str = ""
-
-
-@dataclass(slots=True)
 class _Loop:
     reconciler: Reconciler
-    status: Status
+    status: ReconcilerStatus
     woken: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
 
@@ -63,10 +48,7 @@ class Driver:
     def __init__(self, reconcilers: Sequence[Reconciler], clock: Clock, wakeups: Wakeups) -> None:
         self._clock = clock
         self._stopping = threading.Event()
-        self._loops = [
-            _Loop(r, Status(name=r.name, purpose=r.purpose, period_seconds=r.period_seconds))
-            for r in reconcilers
-        ]
+        self._loops = [_Loop(r, _never_run(r)) for r in reconcilers]
         for loop in self._loops:
             wakeups.listen(loop.reconciler.name, loop.woken.set)
 
@@ -87,36 +69,43 @@ class Driver:
             if loop.thread is not None:
                 loop.thread.join(max(0.0, deadline - time.monotonic()))
 
-    def statuses(self) -> list[Status]:
+    def statuses(self) -> list[ReconcilerStatus]:
         return [loop.status for loop in self._loops]
 
     def _run(self, loop: _Loop) -> None:
         while not self._stopping.is_set():
             self.run_once(loop.reconciler.name)
             delay = loop.reconciler.period_seconds
-            if loop.status.failures_in_a_row:
-                delay = min(30.0, max(delay, 0.2 * 2 ** min(loop.status.failures_in_a_row, 8)))
+            if loop.status.failures:
+                delay = min(BACKOFF_SECONDS_MAX, max(delay, 0.2 * 2 ** min(loop.status.failures, 8)))
             loop.woken.wait(delay)
             loop.woken.clear()
 
     def run_once(self, name: str) -> None:
         """One round; an error is logged, counted and shown, and the next round starts afresh."""
         loop = next(loop for loop in self._loops if loop.reconciler.name == name)
-        status, begun = loop.status, time.monotonic()
-        status.last_started_at = self._clock.now()
+        before, begun = loop.status, time.monotonic()
+        failures, message = 0, before.message if before.healthy else ""
         try:
-            status.last_did = loop.reconciler.act() or status.last_did
-            status.failures_in_a_row = 0
-            status.last_error = ""
+            message = loop.reconciler.act() or message
         except Conflict as lost_race:
             log.debug("lost a race, running again", reconciler=name, detail=lost_race.detail)
             loop.woken.set()
         except Exception as error:  # a loop must survive whatever one round meets
-            status.failures += 1
-            status.failures_in_a_row += 1
+            failures = before.failures + 1
             context = error.context if isinstance(error, StarverseError) else {}
-            status.last_error = f"{type(error).__name__}: {error}"
+            message = f"{type(error).__name__}: {error}"
             log.exception("reconciler failed", reconciler=name, context=context)
-        status.runs += 1
-        status.last_seconds = time.monotonic() - begun
-        status.last_finished_at = self._clock.now()
+        loop.status = ReconcilerStatus(
+            name=name,
+            healthy=not failures,
+            activations=before.activations + 1,
+            failures=failures,
+            last_at=self._clock.now(),
+            last_seconds=time.monotonic() - begun,
+            message=message,
+        )
+
+
+def _never_run(reconciler: Reconciler) -> ReconcilerStatus:
+    return ReconcilerStatus(reconciler.name, True, 0, 0, None, None, reconciler.purpose)

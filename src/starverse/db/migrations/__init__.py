@@ -1,0 +1,1 @@
+"""Alembic migrations. ``tests/integration`` holds the schema they make against ``tables.py``."""

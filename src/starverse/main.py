@@ -1,0 +1,214 @@
+"""The composition root: makes every part once and puts them together (``starverse up``)."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import structlog
+import uvicorn
+
+from starverse.app import bootstrap
+from starverse.app.auth import ensure_operator
+from starverse.app.platform import Platform, Settings
+from starverse.app.ports import RandomIds, SystemClock, Wakeups
+from starverse.config import Config
+from starverse.db import schema
+from starverse.db.session import Database
+from starverse.domain.errors import Conflict, FieldFault, Invalid, Unavailable
+from starverse.engines.local import LocalEngine
+from starverse.http.app import make_app
+from starverse.node.cards import card_source
+from starverse.reconcilers import (
+    checkpoint,
+    inventory,
+    launch,
+    meter,
+    observe,
+    reclaim,
+    retention,
+    schedule,
+    sweep,
+    topup,
+)
+from starverse.reconcilers.driver import Driver, Reconciler
+
+MIB = 1024**2
+LOCK_NAME = "starverse.lock"
+SERVER_NAME = "server.json"
+
+log = structlog.get_logger(__name__)
+
+
+def make_reconcilers(platform: Platform) -> list[Reconciler]:
+    """Every loop of the control plane."""
+    parts = (inventory, schedule, launch, observe, reclaim, meter, checkpoint, sweep, topup, retention)
+    return [part.make(platform) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a running server listens; what ``server.json`` holds beside its process id."""
+
+    url: str
+    data: Path
+
+
+def settings_of(config: Config) -> Settings:
+    """The use cases' view of the configuration."""
+    policy, engine = config.policy, config.engine
+    return Settings(
+        data=config.server.data,
+        grace_seconds=policy.grace_seconds,
+        kill_after_seconds=policy.kill_after_seconds,
+        driver=engine.driver,
+        host_network_allowed=engine.host_network,
+        disk_reserve_bytes=policy.disk_reserve_mib * MIB,
+        folder_bytes_max=policy.folder_mib_max * MIB,
+        log_cap_bytes=policy.log_cap_mib * MIB,
+        workspace_keep_days=policy.workspace_keep_days,
+        checkpoint_interval_seconds=policy.checkpoint_interval_seconds,
+        checkpoints_kept=policy.checkpoints_kept,
+        lease_seconds=policy.lease_seconds,
+        start_timeout_seconds=policy.start_timeout_seconds,
+        disk_bytes_per_second=engine.disk_bytes_per_second,
+        unix_uid_first=engine.unix_uid_first,
+        drops_to_team_uid=os.geteuid() == 0,
+        registration_open=policy.registration_open,
+        mock_gateway=policy.mock_gateway,
+        timezone=config.server.timezone,
+    )
+
+
+def serve(config: Config, announce: Callable[[Address], None]) -> None:
+    """Run the control plane until SIGTERM or Ctrl-C; workloads go on without it and are adopted later.
+
+    Raises ``Conflict`` when another server has the data folder, ``Invalid`` when the port is taken.
+    """
+    data = _prepare_folder(config.server.data)
+    _configure_logging(config.server.log_level)
+    with ExitStack() as stack:
+        stack.enter_context(_lock(data))
+        database = Database(config.server.db or f"sqlite:///{data / 'starverse.db'}")
+        stack.callback(database.close)
+        schema.upgrade(database)
+        wakeups = Wakeups()
+        engine = LocalEngine(
+            data, card_source(config.engine.declare_cards, config.engine.zone, config.engine.fabric)
+        )
+        clock = SystemClock()
+        platform = Platform(database, engine, clock, RandomIds(), wakeups, settings_of(config))
+        bootstrap.prepare(platform)
+        ensure_operator(platform)
+        engine.on_news(lambda: wakeups.wake("observe"))
+        engine.start()
+        stack.callback(engine.close)
+        driver = Driver(make_reconcilers(platform), clock, wakeups)
+        driver.run_once("inventory")
+        sockets = [_listen(config.server.host, config.server.port), _listen_unix(platform.paths.api_socket)]
+        driver.start()
+        stack.callback(driver.stop)
+        address = _write_address(config, data, sockets[0])
+        stack.callback((data / SERVER_NAME).unlink, missing_ok=True)
+        announce(address)
+        app = make_app(platform, reconciler_status=driver.statuses)
+        asyncio.run(_run_http(app, sockets))
+
+
+async def _run_http(app: object, sockets: list[socket.socket]) -> None:
+    settings = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=3,
+        timeout_keep_alive=30,
+        lifespan="on",
+    )
+    await uvicorn.Server(settings).serve(sockets=sockets)
+
+
+def _prepare_folder(data: Path) -> Path:
+    try:
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        probe = data / ".writable"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        fault = FieldFault("server.data", str(data), f"a folder this user can write ({error.strerror})")
+        raise Invalid(faults=[fault]) from error
+    return data.resolve()
+
+
+def _lock(data: Path) -> IO[str]:
+    """Hold the data folder for this process; raises ``Conflict`` when another server has it."""
+    handle = (data / LOCK_NAME).open("a+")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        handle.close()
+        raise Conflict(
+            f"another starverse server is running on {data}",
+            hint="stop it first, or start this one with another --data folder",
+        ) from error
+    return handle
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        fault = FieldFault("--port", f"{host}:{port}", f"an address that is free ({error.strerror})")
+        raise Invalid(faults=[fault]) from error
+    return listener
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    """The API for launchers on this machine; only the platform's own user reaches it."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {path}: {error}", hint="use a --data folder with a shorter path"
+        ) from error
+    path.chmod(0o600)
+    return listener
+
+
+def _write_address(config: Config, data: Path, listener: socket.socket) -> Address:
+    host, port = config.server.host, listener.getsockname()[1]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    temporary = data / f".{SERVER_NAME}"
+    temporary.write_text(json.dumps({"url": url, "pid": os.getpid()}))
+    temporary.rename(data / SERVER_NAME)
+    return Address(url, data)
+
+
+def _configure_logging(level: str) -> None:
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=os.fdopen(os.dup(2), "w", buffering=1)),
+    )
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
