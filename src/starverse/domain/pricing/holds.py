@@ -65,7 +65,7 @@ def _exact(terms: Terms, cards: int, span: Timespan, books: PriceBooks) -> Fract
 
 
 def _worst(terms: Terms) -> Terms:
-    """The same terms, from the first clearing on at the highest price: rating caps it by the bid and by list."""
+    """The same terms, from the first clearing on at the highest price: rating caps it by bid and list."""
     if terms.tariff not in (Tariff.SPOT, Tariff.IDLE) or not terms.cleared:
         return terms
     first = min(price.since for price in terms.cleared)

@@ -181,7 +181,7 @@ def pay_in_order(
 def only_held(sources: Sources, held: Sequence[Part]) -> Sources:
     """The sources as a hold allows them to be posted from: each with what the hold took of it, no more.
 
-    A post of no more than the hold's amount always fits: every part grows with the amount.
+    A post of no more than a hold that missed nothing always fits: every part grows with the amount.
     """
     amounts: dict[tuple[SourceKind, str], Money] = {}
     for part in held:
