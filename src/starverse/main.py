@@ -27,7 +27,7 @@ from starverse.db.session import Database
 from starverse.domain.errors import Conflict, FieldFault, Invalid, Unavailable
 from starverse.engines.local import LocalEngine
 from starverse.http.app import make_app
-from starverse.node.cards import card_source
+from starverse.node.cards.choosing import card_source
 from starverse.reconcilers import (
     checkpoint,
     inventory,
@@ -103,7 +103,8 @@ def serve(config: Config, announce: Callable[[Address], None]) -> None:
         schema.upgrade(database)
         wakeups = Wakeups()
         engine = LocalEngine(
-            data, card_source(config.engine.declare_cards, config.engine.zone, config.engine.fabric)
+            data,
+            card_source(config.engine.declare_cards, zone=config.engine.zone, fabric=config.engine.fabric),
         )
         clock = SystemClock()
         platform = Platform(database, engine, clock, RandomIds(), wakeups, settings_of(config))
