@@ -9,7 +9,7 @@ of :func:`~starverse.domain.scheduling.fit.fits` (a property test holds them tog
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.ids import CardId, NodeId
-from starverse.domain.scheduling.fit import Misfit, impossible, models_asked, permanent_misfit
+from starverse.domain.scheduling.fit import Misfit, impossible, models_asked, permanent_reason
 from starverse.domain.scheduling.snapshot import NO_MODEL, Node, NodeShare, NodeState, Pool
 from starverse.domain.scheduling.topology import LinkGraph, link_graph, ordered_cards, positions
 from starverse.domain.workloads.specs import Resources
@@ -94,7 +94,8 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The nodes of a snapshot, indexed. ``usable_bits`` are the healthy cards of usable nodes."""
+    """The nodes of a snapshot, indexed. ``usable_bits`` are the healthy cards of usable nodes;
+    ``kinds`` are the rows of nodes with the same zone, fabric, size and count of cards per model."""
 
     nodes: tuple[Node, ...]
     row_of: dict[NodeId, int]
@@ -104,6 +105,7 @@ class Layout:
     usable: Flags
     usable_bits: Bits
     model_bits: dict[str, Bits]
+    kinds: tuple[tuple[int, ...], ...]
     shapes: dict[Resources, Shape]
 
     def shape(self, resources: Resources) -> Shape:
@@ -146,20 +148,22 @@ def layout_of(nodes: Iterable[Node]) -> Layout:
     """Index the nodes; raises :class:`InvariantBroken` for a node of more than 64 cards."""
     ordered = tuple(sorted(nodes, key=lambda node: node.id))
     cards = tuple(ordered_cards(node) for node in ordered)
-    models: dict[str, Bits] = {NO_MODEL: np.zeros(len(ordered), dtype=np.uint64)}
-    usable_bits = np.zeros(len(ordered), dtype=np.uint64)
+    models: dict[str, list[int]] = {NO_MODEL: [0] * len(ordered)}
+    usable_bits = [0] * len(ordered)
     card_bits: dict[CardId, int] = {}
     for row, (node, its_cards) in enumerate(zip(ordered, cards, strict=True)):
         if len(its_cards) > CARDS_PER_NODE_MAX:
             raise InvariantBroken(
                 f"{node.id} has {len(its_cards)} cards; at most {CARDS_PER_NODE_MAX} per node"
             )
+        usable = 0
         for place, card in enumerate(its_cards):
-            card_bits[card.id] = 1 << place
-            of_model = models.setdefault(card.model, np.zeros(len(ordered), dtype=np.uint64))
-            of_model[row] |= np.uint64(1 << place)
-            if card.usable and node.state is NodeState.USABLE:
-                usable_bits[row] |= np.uint64(1 << place)
+            bit = card_bits[card.id] = 1 << place
+            if card.model not in models:
+                models[card.model] = [0] * len(ordered)
+            models[card.model][row] |= bit
+            usable |= bit if card.usable else 0
+        usable_bits[row] = usable if node.state is NodeState.USABLE else 0
     return Layout(
         nodes=ordered,
         row_of={node.id: row for row, node in enumerate(ordered)},
@@ -167,8 +171,9 @@ def layout_of(nodes: Iterable[Node]) -> Layout:
         card_bits=card_bits,
         graphs=tuple(link_graph(node) for node in ordered),
         usable=np.array([node.state is NodeState.USABLE for node in ordered], dtype=np.bool_),
-        usable_bits=usable_bits,
-        model_bits=models,
+        usable_bits=np.array(usable_bits, dtype=np.uint64),
+        model_bits={model: np.array(bits, dtype=np.uint64) for model, bits in models.items()},
+        kinds=_kinds(ordered),
         shapes={},
     )
 
@@ -192,17 +197,36 @@ def qualities(pool: PoolRows, bits: Bits, count: int) -> tuple[Ints, Ints]:
     return weakest, broken
 
 
+def _kinds(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
+    rows: dict[tuple[object, ...], list[int]] = {}
+    for row, node in enumerate(nodes):
+        models = tuple(sorted(card.model for card in node.cards))
+        rows.setdefault((node.zone, node.fabric, node.cpus, node.memory_bytes, models), []).append(row)
+    return tuple(map(tuple, rows.values()))
+
+
 def _shape(layout: Layout, resources: Resources) -> Shape:
-    never = impossible(layout.nodes, resources)
     found: dict[Pool, list[int]] = {}
-    if never is None:
-        for row, node in enumerate(layout.nodes):
-            for model in models_asked(node, resources):
-                if permanent_misfit(node, resources, model) is None:
-                    found.setdefault(node.pool(model), []).append(row)
-    pools = tuple(_pool_rows(layout, resources, pool, found[pool]) for pool in sorted(found))
-    big_enough = (p for p in pools if len(p.rows) >= resources.nodes)
-    return Shape(resources, never, tuple(big_enough))
+    anywhere = replace(resources, exclude=(), nodelist=())
+    named = bool(resources.exclude or resources.nodelist)
+    for kind in layout.kinds:
+        first = layout.nodes[kind[0]]
+        for model in models_asked(first, resources):
+            if permanent_reason(first, anywhere, model) is None:
+                rows = [
+                    row
+                    for row in kind
+                    if not named or permanent_reason(layout.nodes[row], resources, model) is None
+                ]
+                found.setdefault(first.pool(model), []).extend(rows)
+    pools = []
+    for pool in sorted(found):
+        rows = sorted(found[pool])
+        on = {layout.nodes[row].id for row in rows} if resources.nodelist else set()
+        if len(rows) >= resources.nodes >= len(resources.nodelist) and on.issuperset(resources.nodelist):
+            pools.append(_pool_rows(layout, resources, pool, rows))
+    never = None if pools else impossible(layout.nodes, resources)
+    return Shape(resources, never, tuple(pools))
 
 
 def _pool_rows(layout: Layout, resources: Resources, pool: Pool, rows: list[int]) -> PoolRows:

@@ -151,7 +151,7 @@ class _Decider:
             return None
         bound = self.tally.bound(job, self.tally.now)
         room = self.tally.room_now(bound)
-        choice = choose(self.tally.layout, shape, lambda _pool: room, self._prices(job), pools)
+        choice = choose(self.tally.layout, shape, room, self._prices(job), pools)
         if choice is None and bound is None and len(pools) == len(shape.pools):
             self._too_big_now.add(id(shape))
         return choice
@@ -173,11 +173,10 @@ class _Decider:
             return False
         tally = self.tally
         bound = tally.bound(job, tally.reclaimed_at)
-        coming = tally.coming(job)
-        room = tally.room_coming(coming)
+        room = tally.room_soon(job)
         choice = self._choose_in(job, shape, pools, within(room, bound) if bound else room)
         if choice is not None:
-            return self._await(job, choice, coming)
+            return self._await(job, choice)
         victims = self.search.victims(job, shape, pools, room, bound)
         if victims is None:
             if bound is None and len(pools) == len(shape.pools) and not tally.open_promises:
@@ -195,17 +194,16 @@ class _Decider:
                 victim, job, f"reclaimed for job {job.number}, a greater claim ({job.tariff.value})"
             )
         self.search.noticed(victims)
-        return self._await(job, choice, [*coming, *victims])
+        return self._await(job, choice)
 
     def _choose_in(
         self, job: WaitingJob, shape: Shape, pools: tuple[PoolRows, ...], room: Room
     ) -> Choice | None:
-        return choose(self.tally.layout, shape, lambda _pool: room, self._prices(job), pools)
+        return choose(self.tally.layout, shape, room, self._prices(job), pools)
 
-    def _await(self, job: WaitingJob, choice: Choice, coming: list[Release]) -> bool:
+    def _await(self, job: WaitingJob, choice: Choice) -> bool:
         """Record that the job waits for cards that are coming free for it."""
-        rows = {share.row for share in choice.shares}
-        awaited = [release for release in coming if any(share.row in rows for share in release.shares)]
+        awaited = self.tally.awaited(job, choice)
         start_at = max((r.free_at for r in awaited if r.free_at is not None), default=self.tally.reclaimed_at)
         self.tally.promise(job, choice, start_at)
         self._count(job)
@@ -248,10 +246,9 @@ class _Decider:
         keep = min((k for k in self.tally.keeps if k.pool in mine), key=lambda k: k.start_at, default=None)
         if keep is None:
             return Shortage(WaitReason.BEHIND_OTHERS, "what is free is kept for jobs before it")
-        minutes = int((keep.start_at - self.tally.now) // 60)
         text = (
             f"what is free is kept for job {keep.number}, to start by {clock(instant_of(keep.start_at))}; "
-            f"a time limit of at most {minutes} minutes fits before"
+            "a time limit that ends before would fit"
         )
         return Shortage(WaitReason.BEHIND_OTHERS, text)
 

@@ -122,50 +122,45 @@ def share_fits(node: Node, resources: Resources, share: NodeShare, free: Free) -
     return answer if isinstance(answer, Misfit) else None
 
 
-def permanent_misfit(node: Node, resources: Resources, model: str) -> Misfit | None:
+def permanent_reason(node: Node, resources: Resources, model: str) -> MisfitReason | None:
     """Why this node could not take the share even if it were idle and healthy; ``None``: it could."""
-    r, wanted = resources, f"{resources.cards_per_node} {model}"
+    r = resources
+    having = sum(card.model == model for card in node.cards) if r.cards_per_node else 0
+    if r.zone is not None and node.zone != r.zone:
+        return MisfitReason.ZONE
+    if r.fabric is not None and node.fabric != r.fabric:
+        return MisfitReason.FABRIC
+    if r.cards_per_node and not having:
+        return MisfitReason.NO_SUCH_MODEL
+    if node.id in r.exclude:
+        return MisfitReason.EXCLUDED
+    if r.nodelist and len(r.nodelist) >= r.nodes and node.id not in r.nodelist:
+        return MisfitReason.NOT_LISTED
+    if r.cards_per_node > having:
+        return MisfitReason.CARDS_TOO_MANY
+    if r.cpus_per_node > node.cpus:
+        return MisfitReason.CPUS_TOO_MANY
+    return MisfitReason.MEMORY_TOO_MUCH if r.memory_bytes > node.memory_bytes else None
+
+
+def permanent_misfit(node: Node, resources: Resources, model: str) -> Misfit | None:
+    """:func:`permanent_reason` in words."""
+    r, reason = resources, permanent_reason(node, resources, model)
+    if reason is None:
+        return None
     having = sum(card.model == model for card in node.cards)
     needs_gib, has_gib = _gib(r.memory_bytes), _gib(node.memory_bytes)
-    checks = (
-        (
-            r.zone is not None and node.zone != r.zone,
-            MisfitReason.ZONE,
-            f"{node.id} is in zone {node.zone}, not {r.zone}",
-        ),
-        (
-            r.fabric is not None and node.fabric != r.fabric,
-            MisfitReason.FABRIC,
-            f"{node.id} has fabric {node.fabric}, not {r.fabric}",
-        ),
-        (
-            bool(r.cards_per_node) and not having,
-            MisfitReason.NO_SUCH_MODEL,
-            f"{node.id} has no {model}",
-        ),
-        (node.id in r.exclude, MisfitReason.EXCLUDED, f"{node.id} is excluded by the job"),
-        (
-            bool(r.nodelist) and len(r.nodelist) >= r.nodes and node.id not in r.nodelist,
-            MisfitReason.NOT_LISTED,
-            f"{node.id} is not in the job's node list",
-        ),
-        (
-            r.cards_per_node > having,
-            MisfitReason.CARDS_TOO_MANY,
-            f"{wanted} on one node; {node.id} has {having}",
-        ),
-        (
-            r.cpus_per_node > node.cpus,
-            MisfitReason.CPUS_TOO_MANY,
-            f"{r.cpus_per_node} CPUs on one node; {node.id} has {node.cpus}",
-        ),
-        (
-            r.memory_bytes > node.memory_bytes,
-            MisfitReason.MEMORY_TOO_MUCH,
-            f"{needs_gib} of memory on one node; {node.id} has {has_gib}",
-        ),
-    )
-    return next((Misfit(reason, text, permanent=True) for wrong, reason, text in checks if wrong), None)
+    texts = {
+        MisfitReason.ZONE: f"{node.id} is in zone {node.zone}, not {r.zone}",
+        MisfitReason.FABRIC: f"{node.id} has fabric {node.fabric}, not {r.fabric}",
+        MisfitReason.NO_SUCH_MODEL: f"{node.id} has no {model or 'card'}",
+        MisfitReason.EXCLUDED: f"{node.id} is excluded by the job",
+        MisfitReason.NOT_LISTED: f"{node.id} is not in the job's node list",
+        MisfitReason.CARDS_TOO_MANY: f"{r.cards_per_node} {model} on one node; {node.id} has {having}",
+        MisfitReason.CPUS_TOO_MANY: f"{r.cpus_per_node} CPUs on one node; {node.id} has {node.cpus}",
+        MisfitReason.MEMORY_TOO_MUCH: f"{needs_gib} of memory on one node; {node.id} has {has_gib}",
+    }
+    return Misfit(reason, texts[reason], permanent=True)
 
 
 def impossible(nodes: Collection[Node], resources: Resources) -> Misfit | None:
@@ -183,16 +178,16 @@ def impossible(nodes: Collection[Node], resources: Resources) -> Misfit | None:
     if unknown:
         return Misfit(MisfitReason.NOT_LISTED, f"there is no node {', '.join(unknown)}", permanent=True)
     able: dict[Pool, set[str]] = {}
-    nearest: tuple[tuple[int, int], Misfit] | None = None
+    nearest: tuple[tuple[int, int], Node, str] | None = None
     for node in nodes:
         for model in models_asked(node, r):
-            misfit = permanent_misfit(node, r, model)
-            if misfit is None:
+            reason = permanent_reason(node, r, model)
+            if reason is None:
                 able.setdefault(node.pool(model), set()).add(node.id)
                 continue
-            near = (_ORDER[misfit.reason], _how_much(node, misfit.reason, model))
+            near = (_ORDER[reason], _how_much(node, reason, model))
             if nearest is None or near > nearest[0]:
-                nearest = (near, misfit)
+                nearest = (near, node, model)
     whole = [ids for ids in able.values() if len(ids) >= r.nodes and ids.issuperset(r.nodelist)]
     if whole:
         return None
@@ -204,7 +199,9 @@ def impossible(nodes: Collection[Node], resources: Resources) -> Misfit | None:
             text = f"{r.nodes} nodes of one pool (zone, model, fabric); at most {most} could take a part"
         return Misfit(MisfitReason.NODES_TOO_FEW, text, permanent=True)
     assert nearest is not None, "every node either fits or misfits"
-    return _for_cluster(nodes, r, nearest[1])
+    misfit = permanent_misfit(nearest[1], r, nearest[2])
+    assert misfit is not None, "the nearest of the misfits"
+    return _for_cluster(nodes, r, misfit)
 
 
 def models_asked(node: Node, resources: Resources) -> tuple[str, ...]:

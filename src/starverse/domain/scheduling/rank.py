@@ -42,26 +42,25 @@ def fitting(layout: Layout, pool: PoolRows, shape: Shape, room: Room) -> Flags:
 def choose(
     layout: Layout,
     shape: Shape,
-    rooms: Callable[[PoolRows], Room],
+    room: Room,
     prices: Callable[[Pool], Fraction],
     pools: tuple[PoolRows, ...],
 ) -> Choice | None:
     """The best place for the whole gang; ``None`` when no pool takes it whole.
 
-    ``rooms`` gives what the job may use of a pool (holds of others taken out), ``prices`` the rate there
-    (equal for pools without one); among equally cheap pools the tighter fit wins.
+    ``room`` is what the job may use (holds of others taken out), ``prices`` the rate of a pool; among
+    equally cheap pools the better links win, then the tighter fit.
     """
-    found: list[tuple[tuple[Fraction, int, int, Pool], PoolRows, Room, list[int]]] = []
+    found: list[tuple[tuple[Fraction, int, int, Pool], PoolRows, list[int]]] = []
     for pool in pools:
-        room = rooms(pool)
         good = fitting(layout, pool, shape, room)
         if int(good.sum()) < shape.resources.nodes or bool((pool.listed & ~good).any()):
             continue
         places, weakest, left_over = _best_places(pool, shape, room, good)
-        found.append(((prices(pool.pool), -weakest, left_over, pool.pool), pool, room, places))
+        found.append(((prices(pool.pool), -weakest, left_over, pool.pool), pool, places))
     if not found:
         return None
-    _, pool, room, places = min(found, key=lambda candidate: candidate[0])
+    _, pool, places = min(found, key=lambda candidate: candidate[0])
     return _take(layout, pool, shape, room, places)
 
 

@@ -75,7 +75,7 @@ def shadow_start(
         low, high = (low, middle) if good(float(times[middle])) else (middle + 1, high)
     start_at = float(times[low])
     room = releases.room(base, start_at)
-    choice = choose(tally.layout, shape, lambda _pool: room, prices, pools)
+    choice = choose(tally.layout, shape, room, prices, pools)
     assert choice is not None, "good() said that one of the pools takes it"
     return Shadow(_on_cards_in_use(tally, shape, choice, room), start_at, room)
 

@@ -81,10 +81,10 @@ class Bound:
 class Tally:
     """The state of one decision; :func:`tally_of` makes it. ``now`` in seconds since the epoch.
 
-    ``noticed`` are the releases under notice; ``open_promises`` the jobs whose turn is still to come and
-    in whose name cards were reclaimed, with their claims.
-    ``later`` holds what was placed or promised in this decision as (end, shares). ``version`` grows with
-    each change, ``row_versions`` per row.
+    ``soon`` is the room once the ``noticed`` releases are over, ``noticed_on`` has them per row.
+    ``open_promises`` are the jobs whose turn is still to come and in whose name cards were reclaimed,
+    with their claims. ``later`` holds what was placed or promised in this decision as (end, shares).
+    ``version`` grows with each change, ``row_versions`` per row.
     """
 
     layout: Layout
@@ -93,7 +93,9 @@ class Tally:
     room: Room
     releases: list[Release]
     pinned: Bits
-    noticed: list[Release]
+    soon: Room
+    noticed: list[Release] = field(default_factory=list)
+    noticed_on: dict[int, list[Release]] = field(default_factory=dict)
     open_promises: dict[JobId, Claim] = field(default_factory=dict)
     keeps: list[Keep] = field(default_factory=list)
     later: list[tuple[float, tuple[Share, ...]]] = field(default_factory=list)
@@ -120,17 +122,24 @@ class Tally:
         """What a job may take at once."""
         return self.room if bound is None else within(self.room, bound)
 
-    def coming(self, job: WaitingJob) -> list[Release]:
-        """Allocations under notice whose cards this job may count on."""
-        return [release for release in self.noticed if not self._promised_away(release, job)]
+    def room_soon(self, job: WaitingJob) -> Room:
+        """Free now, or after the notices whose cards this job may count on (keeps not yet taken out).
 
-    def room_coming(self, coming: list[Release]) -> Room:
-        """Free now or after the notices of ``coming`` (keeps not yet taken out)."""
-        room = self.room.copy()
-        for release in coming:
+        Not to be changed by the caller.
+        """
+        away = [r for r in self.noticed if self.promised_away(r, job)] if self.open_promises else []
+        if not away:
+            return self.soon
+        room = self.soon.copy()
+        for release in away:
             for share in release.shares:
-                room.give(self.returned(share))
+                room.take(self.returned(share))
         return room
+
+    def awaited(self, job: WaitingJob, choice: Choice) -> list[Release]:
+        """The allocations under notice on the chosen nodes that this job counts on."""
+        found = {r.allocation.id: r for s in choice.shares for r in self.noticed_on.get(s.row, ())}
+        return [found[i] for i in sorted(found) if not self.promised_away(found[i], job)]
 
     def returned(self, share: Share) -> Share:
         """What comes back of a share for everybody: not what is pinned, broken or on a drained node."""
@@ -170,10 +179,16 @@ class Tally:
         """This allocation gets its notice now: it is coming free."""
         release.free_at = self.reclaimed_at
         release.promised_to = promised_to
-        self.noticed.append(release)
         self.version += 1
+        self.count_on(release)
         for share in release.shares:
             self._touch(share.row)
+
+    def count_on(self, release: Release) -> None:
+        self.noticed.append(release)
+        for share in release.shares:
+            self.soon.give(self.returned(share))
+            self.noticed_on.setdefault(share.row, []).append(release)
 
     def _consume(self, job: WaitingJob, shares: tuple[Share, ...], start_at: float) -> None:
         end_at = start_at + job.time_limit_seconds
@@ -184,6 +199,7 @@ class Tally:
                     keep.spare_memory_bytes[share.row] -= share.memory_bytes
         for share in shares:
             self.room.take(share)
+            self.soon.take(share)
             self._touch(share.row)
         self.later.append((end_at, shares))
         self.version += 1
@@ -197,7 +213,8 @@ class Tally:
         yields = job.claim in RECLAIMABLE_CLAIMS and job.claim < keep.claim
         return not (yields and keep.start_at - start_at >= BACKFILL_SECONDS_MIN)
 
-    def _promised_away(self, release: Release, job: WaitingJob) -> bool:
+    def promised_away(self, release: Release, job: WaitingJob) -> bool:
+        """Whether the cards are for somebody of at least this claim whose turn is still to come."""
         other = release.promised_to
         if other is None or other == job.job_id:
             return False
@@ -216,15 +233,19 @@ def tally_of(snapshot: Snapshot, now: datetime) -> Tally:
         free_at = None if notice is None else max(notice.timestamp() + KILL_AFTER_SECONDS, instant + 1)
         ends_at = math.inf if end is None else max(end.timestamp(), instant + 1)
         releases.append(Release(allocation, shares, ends_at, free_at, allocation.reclaimed_for))
-    return Tally(
+    tally = Tally(
         layout=layout,
         snapshot=snapshot,
         now=instant,
         room=room,
         releases=releases,
         pinned=np.zeros(len(layout.nodes), dtype=np.uint64),
-        noticed=[release for release in releases if release.free_at is not None],
+        soon=room.copy(),
     )
+    for release in releases:
+        if release.free_at is not None:
+            tally.count_on(release)
+    return tally
 
 
 def within(room: Room, bound: Bound) -> Room:
