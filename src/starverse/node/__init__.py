@@ -1,1 +1,1 @@
-"""What runs on a node: the launcher with its sandbox, cards, logs and limits, and the probes of ``doctor``."""
+"""What runs on a node: the launcher with its sandbox, cards, logs and limits, and probes for ``doctor``."""

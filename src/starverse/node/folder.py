@@ -14,7 +14,7 @@
     limits.json    which limits hold, and which do not      launcher
     launcher.log start.err                                  launcher, sandbox
     run/           /run/starverse: script, token, api.sock, notice.json, bin/
-    etc/ home/ tmp/  the sandbox's /etc files, /root and /tmp
+    home/ tmp/     the sandbox's /root and /tmp
 """
 
 from __future__ import annotations
@@ -94,6 +94,18 @@ class AllocationFolder:
                 os.close(lock)
                 return None
             return lock
+
+    def is_free(self) -> bool:
+        """Whether nobody holds the lock, also where no state was written. Only where ``revoked`` is written:
+        looking takes the lock for a moment, and could cost a launcher its claim."""
+        lock = os.open(self / "claim.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(lock)
+        return True
 
     def is_claimed(self) -> bool:
         """Whether a living launcher holds the claim.

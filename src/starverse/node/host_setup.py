@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from starverse.node.limits import CgroupSupport, find_cgroups
+
+HOST_ETC = (
+    "alternatives",
+    "ca-certificates",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "pki",
+    "protocols",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+)
+"""What of the host's ``/etc`` workloads see (a copy): how programs find libraries, time and certificates."""
+
+INSIDE_UID = 1000
+"""The uid and gid of every workload inside its sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSetup:
     """``bwrap`` ``""``: not there. ``python_folders`` are shown read-only at their own paths inside.
 
-    ``shims`` is the host folder that becomes ``/run/starverse/bin``, ``""``: none.
+    ``etc`` is the folder shown as ``/etc``, ``shims`` the one that becomes ``/run/starverse/bin`` (``""``:
+    none).
     """
 
     bwrap: str
     bwrap_can_disable_userns: bool
     python: str
     python_folders: tuple[str, ...]
+    etc: str
     shims: str
     cgroups: CgroupSupport
 
@@ -38,8 +63,8 @@ class HostSetup:
         return cls(**raw)
 
 
-def find_host_setup(shims: str = "") -> HostSetup:
-    """Look at this host; costs two short processes."""
+def find_host_setup(folder: Path, nodes: Sequence[str], shims: str = "") -> HostSetup:
+    """Look at this host and build the sandboxes' ``/etc`` in ``folder``; costs a short process and copies."""
     bwrap = shutil.which("bwrap") or ""
     help_text = ""
     if bwrap:
@@ -49,9 +74,42 @@ def find_host_setup(shims: str = "") -> HostSetup:
         bwrap_can_disable_userns="--disable-userns" in help_text,
         python=sys.executable,
         python_folders=find_python_folders(),
+        etc=str(build_etc(folder, nodes)),
         shims=shims,
         cgroups=find_cgroups(),
     )
+
+
+def build_etc(folder: Path, nodes: Sequence[str]) -> Path:
+    """A new ``folder/etc-N`` with the sandboxes' own passwd, group, hosts and resolver files, and HOST_ETC.
+
+    Running sandboxes keep the one that they were started with.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    etc = Path(tempfile.mkdtemp(prefix="etc-", dir=folder))
+    etc.chmod(0o755)
+    for name in HOST_ETC:
+        source, target = Path("/etc", name), etc / name
+        target.parent.mkdir(exist_ok=True)
+        with contextlib.suppress(OSError, shutil.Error):  # what cannot be read cannot be shown
+            if source.is_dir():
+                shutil.copytree(
+                    source, target, symlinks=name == "alternatives", copy_function=shutil.copyfile
+                )
+            elif source.exists():
+                shutil.copyfile(source, target)
+    resolver = Path("/etc/resolv.conf")
+    files = {
+        "passwd": f"user:x:{INSIDE_UID}:{INSIDE_UID}:user:/root:/bin/bash\n"
+        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+        "group": f"user:x:{INSIDE_UID}:\nnogroup:x:65534:\n",
+        "hosts": f"127.0.0.1 {' '.join(('localhost', *nodes))}\n::1 localhost ip6-localhost\n",
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+        "resolv.conf": resolver.read_text() if resolver.exists() else "",
+    }
+    for name, text in files.items():
+        (etc / name).write_text(text)
+    return etc
 
 
 def find_python_folders() -> tuple[str, ...]:

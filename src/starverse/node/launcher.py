@@ -131,7 +131,7 @@ class Launcher:
         try:
             return HostSetup.from_json((self.folder / "host.json").read_text())
         except FileNotFoundError:
-            return find_host_setup()
+            return find_host_setup(self.folder.path, (self.spec.node,))
 
     def _limit(self, host: HostSetup) -> None:
         self.cgroups = Cgroups(host.cgroups, f"starverse-{self.spec.allocation_id}")

@@ -51,6 +51,8 @@ class Cgroups:
             if not parent:
                 self.refused.append(controller)
                 continue
+            if controller == "blkio" and limits.disk_bytes_per_second is None:
+                continue
             folder = Path(parent) / self._name
             try:
                 folder.mkdir(exist_ok=True)
@@ -221,7 +223,7 @@ def _cgroup_mounts() -> list[tuple[str, str, set[str]]]:
 
 
 def _device_of(path: str) -> str:
-    """The whole disk below the file system of ``path`` as ``major:minor`` (throttling knows no partitions)."""
+    """The whole disk below the file system of ``path`` as ``major:minor`` (no partition can be throttled)."""
     device = Path(path).stat().st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
     node = Path("/sys/dev/block") / name

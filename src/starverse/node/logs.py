@@ -68,7 +68,7 @@ def plan_copies(spec: LaunchSpec, folder: AllocationFolder) -> list[str]:
     if error != output:
         pairs.append(("error", spec.error or "", error))
     for option, name, log in pairs:
-        if not name or name == "/dev/null":
+        if not name:  # /dev/null: nothing but the log
             continue
         try:
             host_folder, path = place_of(spec, name)
@@ -88,8 +88,11 @@ def plan_copies(spec: LaunchSpec, folder: AllocationFolder) -> list[str]:
 
 
 def place_of(spec: LaunchSpec, name: str) -> tuple[str, str]:
-    """The host folder that holds an output file, and the path in it; raises :class:`OutputRefused`."""
-    inside = PurePosixPath("/workspace", spec.chdir, name)
+    """The host folder that holds an output file, and the path in it; raises :class:`OutputRefused`.
+
+    ``name`` is relative to ``/workspace``, or absolute as the workload sees it.
+    """
+    inside = PurePosixPath("/workspace", name)
     roots = [("/workspace", spec.workspace)]
     roots += [(mount.target, mount.source) for mount in spec.mounts if not mount.read_only]
     if ".." in inside.parts:

@@ -19,11 +19,15 @@ def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
         path = folder / name
         path.mkdir(exist_ok=True)
         path.chmod(mode)
-        if name in ("home", "tmp"):
-            give(path, owner)
-    for text in (spec.workspace, spec.checkpoints):
-        Path(text).mkdir(parents=True, exist_ok=True)
-        give(Path(text), owner)
+        if owner is not None and name in ("home", "tmp"):
+            os.chown(path, owner, owner)
+    workspace, checkpoints = Path(spec.workspace), Path(spec.checkpoints)
+    for path in (workspace, checkpoints):
+        path.mkdir(parents=True, exist_ok=True)
+    if owner is not None:
+        if workspace.stat().st_uid != owner:
+            give(workspace, owner)
+        give(checkpoints, owner)  # the platform itself may have written there since the last run
     script = folder.run / "script"
     script.write_text(spec.script)
     script.chmod(0o555)
@@ -36,14 +40,13 @@ def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
             os.chown(token, owner, owner)
 
 
-def give(path: Path, owner: int | None) -> None:
-    """Give a tree to the team's user, without following links; its top last, which marks it as done.
+def give(path: Path, owner: int) -> None:
+    """Give what is the platform's own in a tree to the team's user, without following links.
 
-    A tree whose top is the user's already is left alone, so this costs nothing from the second run on.
+    The top comes last: a tree whose top is the user's was given before.
     """
-    if owner is None or path.stat().st_uid == owner:
-        return
     for _, folders, files, handle in os.fwalk(path, topdown=False, follow_symlinks=False):
         for name in (*folders, *files):
-            os.chown(name, owner, owner, dir_fd=handle, follow_symlinks=False)
+            if os.stat(name, dir_fd=handle, follow_symlinks=False).st_uid != owner:
+                os.chown(name, owner, owner, dir_fd=handle, follow_symlinks=False)
     os.chown(path, owner, owner, follow_symlinks=False)

@@ -52,7 +52,9 @@ def main(arguments: list[str]) -> int:
     folder, act, parent = arguments
     spec = AllocationFolder(folder).read_spec()
     hashing.default_algorithm()  # imported while the platform's own folders can still be read
-    workspace, checkpoints = enter_as_user([spec.workspace, spec.checkpoints], spec.unix_uid)
+    workspace, checkpoints = enter_as_user(
+        [(spec.workspace, False), (spec.checkpoints, False)], spec.unix_uid
+    )
     die_with(int(parent))
     try:
         line = perform(spec, Path(workspace), Path(checkpoints), act)

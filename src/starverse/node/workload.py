@@ -49,7 +49,9 @@ class Workload:
         self.status_handle, status = os.pipe()
         control, self._control = os.pipe()
         given = os.memfd_create("environment")
-        os.write(given, b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items()))
+        os.write(
+            given, b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
+        )
         os.lseek(given, 0, os.SEEK_SET)
         errors = os.open(
             self._folder / "start.err", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600

@@ -12,7 +12,7 @@ MIB = 1024**2
 
 
 def build_launch(data: Path, allocation_id: str = "a-1", **changes: Any) -> LaunchSpec:
-    """A bash job on two declared cards whose folders lie below ``data``; ``script`` without its first line."""
+    """A bash job on two declared cards with folders below ``data``; ``script`` without its first line."""
     body = changes.pop("script", "true\n")
     job = data / "jobs" / allocation_id
     spec = LaunchSpec(

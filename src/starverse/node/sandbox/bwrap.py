@@ -14,33 +14,14 @@ from pathlib import Path
 
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.folder import AllocationFolder
-from starverse.node.host_setup import HostSetup
+from starverse.node.host_setup import INSIDE_UID, HostSetup
 from starverse.node.sandbox import inside
 from starverse.node.sandbox.driver import Places, Start, StartRefused, check_user, working_folder
 from starverse.node.sandbox.staging import enter
 
-INSIDE_UID = 1000
-HOST_ETC = (
-    "alternatives",
-    "ca-certificates",
-    "ca-certificates.conf",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "mime.types",
-    "pki",
-    "services",
-    "protocols",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "terminfo",
-)
-"""What of the host's ``/etc`` is shown (read-only): how programs find libraries, time and certificates."""
-
 PLACES = Places(
     home="/root",
-    temporary="/tmp",  # noqa: S108  (inside the sandbox)
+    temporary="/tmp",
     workspace="/workspace",
     checkpoint="/checkpoint",
     run="/run/starverse",
@@ -74,23 +55,34 @@ class BwrapDriver:
             raise StartRefused(f"network {spec.network!r}: expected none or host")
 
     def start(self, start: Start) -> int:
-        write_etc(start.folder / "etc", start.spec.node)
         launcher = os.getpid()
+        entered, may_go = os.pipe()
         child = os.fork()
         if child:
+            os.close(entered)
+            _enter_cgroups(start, child, may_go)
             return child
         try:
-            _become(start, launcher)
-        except BaseException as error:  # noqa: BLE001  (the only way to tell is the exit)
+            os.close(may_go)
+            _become(start, launcher, entered)
+        except BaseException as error:
             os.write(start.start_errors, f"{type(error).__name__}: {error}\n".encode())
         os._exit(125)
 
 
-def _become(start: Start, launcher: int) -> None:
+def _enter_cgroups(start: Start, child: int, may_go: int) -> None:
+    """Done by the parent while the child stages: entering takes the kernel some milliseconds."""
+    try:
+        for path in start.cgroup_files:
+            with open(path, "w") as file:  # noqa: PTH123
+                file.write(str(child))
+        os.write(may_go, b"1")
+    finally:
+        os.close(may_go)
+
+
+def _become(start: Start, launcher: int, entered: int) -> None:
     """In the forked child: from the launcher's user and namespaces to bubblewrap."""
-    for path in start.cgroup_files:
-        with open(path, "w") as file:  # noqa: PTH123
-            file.write(str(os.getpid()))
     binds = list_binds(start.spec, start.folder, start.host)
     sources = enter([(bind.source, bind.kind == "ro") for bind in binds], start.spec.unix_uid, launcher)
     staged = [replace(bind, source=source) for bind, source in zip(binds, sources, strict=True)]
@@ -101,6 +93,8 @@ def _become(start: Start, launcher: int) -> None:
     for handle in start.pipes:
         os.set_inheritable(handle, True)
     os.umask(0o022)
+    if os.read(entered, 1) != b"1":
+        raise OSError("the control groups could not be entered")
     os.execve(start.host.bwrap, build_arguments(start, staged), tag_environment(start.spec))
 
 
@@ -116,10 +110,7 @@ def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> l
         path = Path("/", name)
         if path.is_dir() and not path.is_symlink():
             binds.append(Bind(str(path), str(path)))
-    binds += [
-        Bind(str(Path("/etc", name)), f"/etc/{name}") for name in HOST_ETC if Path("/etc", name).exists()
-    ]
-    binds += [Bind(str(path), f"/etc/{path.name}") for path in sorted((folder / "etc").iterdir())]
+    binds.append(Bind(host.etc, "/etc"))
     binds += [
         Bind(str(folder / "home"), PLACES.home, "rw"),
         Bind(str(folder / "tmp"), PLACES.temporary, "rw"),
@@ -166,12 +157,12 @@ def build_arguments(start: Start, binds: list[Bind]) -> list[str]:
     if spec.network == "none":
         command.append("--unshare-net")
     command += ["--hostname", spec.node, "--proc", "/proc", "--dev", "/dev"]
-    command += ["--size", str(spec.limits.memory_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
+    command += ["--size", str(spec.limits.memory_bytes), "--tmpfs", "/dev/shm"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/", name)
         if path.is_symlink():
             command += ["--symlink", str(path.readlink()), str(path)]
-    command += ["--dir", "/var", "--symlink", "/tmp", "/var/tmp"]  # noqa: S108
+    command += ["--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
     option = {"ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind"}
     for bind in binds:
         command += [option[bind.kind], bind.source, bind.target]
@@ -183,28 +174,10 @@ def supervisor_command(start: Start) -> list[str]:
     numbers = [str(number) for number in (*start.pipes, start.processes)]
     folder = working_folder(start.spec, PLACES)
     script = f"{PLACES.run}/script"
-    text = Path(inside.__file__).read_text()
     return [
-        *(start.host.python, "-I", "-S", "-c", text),
+        *(start.host.python, "-I", "-S", inside.__file__),
         *numbers,
         folder,
         script,
         *start.spec.arguments,
     ]
-
-
-def write_etc(folder: Path, node: str) -> None:
-    """The sandbox's own passwd, group, hosts and resolver files."""
-    folder.mkdir(exist_ok=True)
-    resolver = Path("/etc/resolv.conf")
-    files = {
-        "passwd": f"user:x:{INSIDE_UID}:{INSIDE_UID}:user:/root:/bin/bash\n"
-        "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-        "group": f"user:x:{INSIDE_UID}:\nnogroup:x:65534:\n",
-        "hosts": f"127.0.0.1 localhost {node}\n::1 localhost ip6-localhost\n",
-        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-        "resolv.conf": resolver.read_text() if resolver.exists() else "",
-        "hostname": f"{node}\n",
-    }
-    for name, text in files.items():
-        (folder / name).write_text(text)

@@ -27,10 +27,11 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """All that a driver needs. ``pipes``: status (write), control (read), log of stdout and of stderr, environment (read).
-    
-``cgroup_files``: where the first process writes its id. ``processes`` 0: limited elsewhere.
-    ``start_errors`` is an open file for what goes wrong before the script's first exec.
+    """All that a driver needs. ``pipes``: status (write), control (read), log of stdout and of stderr,
+    environment (read).
+
+    ``cgroup_files``: where the first process writes its id. ``processes`` 0: limited elsewhere.
+        ``start_errors`` is an open file for what goes wrong before the script's first exec.
     """
 
     spec: LaunchSpec

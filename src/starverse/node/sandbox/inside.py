@@ -1,7 +1,7 @@
 """The supervisor: first process of ours beside the script, it starts it and tells how it ended.
 
-Run inside the bubblewrap sandbox as text (``python -I -S -c``), so it imports next to nothing and
-nothing of ours; the ``process`` driver calls :func:`supervise` in a forked child. It reports lines to
+Run inside the bubblewrap sandbox as a file by its path (``python -I -S``), so it imports next to nothing
+and nothing of ours; the ``process`` driver calls :func:`supervise` in a forked child. It reports lines to
 the launcher: ``ready OWN_PID SCRIPT_PID`` after the first exec, ``failed TEXT``, ``exit CODE`` or
 ``signal NUMBER``. bubblewrap alone would fold a signal into 128 + number.
 
@@ -11,7 +11,7 @@ the end of everything in here.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # without the enum that `signal` imports
 import os
 import resource
 import select
@@ -63,8 +63,12 @@ def _read_environment(given: int) -> dict[bytes, bytes]:
     parts = []
     while part := os.read(given, 1 << 20):
         parts.append(part)
-    pairs = (entry.split(b"=", 1) for entry in b"".join(parts).split(b"\0") if entry)
-    return {name: value for name, value in pairs}
+    environment = {}
+    for entry in b"".join(parts).split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals:
+            environment[name] = value
+    return environment
 
 
 def _start(command: list[str], logs: tuple[int, int], environment: dict[bytes, bytes]) -> int:
@@ -101,7 +105,7 @@ def _wait(status: int, control: int, script: int) -> None:
 
 def _reap() -> dict[int, int]:
     """Exit codes (negative: signal) of the children that ended, orphans taken up included."""
-    codes = {}
+    codes: dict[int, int] = {}
     while True:
         try:
             pid, raw = os.waitpid(-1, os.WNOHANG)

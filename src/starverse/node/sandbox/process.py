@@ -9,7 +9,7 @@ from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup
 from starverse.node.sandbox import inside, syscalls
 from starverse.node.sandbox.driver import Places, Start, StartRefused, check_user, working_folder
-from starverse.node.sandbox.staging import drop_to
+from starverse.node.sandbox.staging import enter_as_user, staged_paths
 
 
 class ProcessDriver:
@@ -25,13 +25,7 @@ class ProcessDriver:
     )
 
     def places(self, spec: LaunchSpec, folder: AllocationFolder) -> Places:
-        return Places(
-            home=str(folder / "home"),
-            temporary=str(folder / "tmp"),
-            workspace=spec.workspace,
-            checkpoint=spec.checkpoints,
-            run=str(folder.run),
-        )
+        return Places(*_places(spec, folder))
 
     def check(self, spec: LaunchSpec, host: HostSetup) -> None:
         del host
@@ -45,7 +39,7 @@ class ProcessDriver:
             return child
         try:
             self._supervise(start)
-        except BaseException as error:  # noqa: BLE001  (the only way to tell is the exit)
+        except BaseException as error:
             os.write(start.start_errors, f"{type(error).__name__}: {error}\n".encode())
         finally:
             inside.kill_below(os.getpid())
@@ -56,21 +50,42 @@ class ProcessDriver:
             with open(path, "w") as file:  # noqa: PTH123
                 file.write(str(os.getpid()))
         _close_all_but((0, 1, 2, start.start_errors, *start.pipes))
-        if os.geteuid() == 0 and start.spec.unix_uid:
-            drop_to(start.spec.unix_uid)
+        places = self.places(start.spec, start.folder)
+        enter_as_user(_sources(start.spec, start.folder), start.spec.unix_uid)
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         os.setpgid(0, 0)
-        places = self.places(start.spec, start.folder)
         script = f"{places.run}/script"
         # RLIMIT_NPROC would count every process of the unix user, so it is not set here.
         command = [script, *start.spec.arguments]
         inside.supervise(start.pipes, working_folder(start.spec, places), 0, command)
 
 
+def _sources(spec: LaunchSpec, folder: AllocationFolder) -> list[tuple[str, bool]]:
+    """The workload's folders on the host (path, read-only), in the order of :class:`Places`."""
+    return [
+        (str(folder / "home"), False),
+        (str(folder / "tmp"), False),
+        (spec.workspace, False),
+        (spec.checkpoints, False),
+        (str(folder.run), True),
+    ]
+
+
+def _places(spec: LaunchSpec, folder: AllocationFolder) -> list[str]:
+    """The same paths as on the host; under a root platform where they are staged, since the platform's
+    own folders cannot be passed by the team's user.
+    """
+    sources = _sources(spec, folder)
+    if os.geteuid() == 0 and spec.unix_uid:
+        return staged_paths(len(sources))
+    return [path for path, _ in sources]
+
+
 def _close_all_but(kept: tuple[int, ...]) -> None:
     """Nothing of the launcher stays open here: above all not its claim, which must end with it."""
     low = 0
     for handle in sorted(set(kept)):
-        os.closerange(low, handle)
+        if low < handle:  # an empty range would close everything
+            os.closerange(low, handle)
         low = handle + 1
     os.closerange(low, 65536)

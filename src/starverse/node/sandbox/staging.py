@@ -30,13 +30,22 @@ def enter(sources: list[tuple[str, bool]], uid: int | None, launcher: int) -> li
     return staged
 
 
-def enter_as_user(sources: list[str], uid: int | None) -> list[str]:
-    """As a root platform: stage ``sources`` writable and become ``uid``; else nothing. Answers where they are."""
+def enter_as_user(sources: list[tuple[str, bool]], uid: int | None) -> list[str]:
+    """As a root platform: stage ``sources`` (path, read-only) and become ``uid``; else nothing.
+
+    Answers where each is then to be found.
+    """
     if os.geteuid() != 0 or not uid:
-        return sources
-    staged = _stage([(path, False) for path in sources])
+        return [path for path, _ in sources]
+    staged = _stage(sources)
     drop_to(uid)
     return staged
+
+
+def staged_paths(count: int) -> list[str]:
+    """Where a root platform's staged sources will be found, in order."""
+    stage = next(path for path in _STAGES if Path(path).is_dir())
+    return [f"{stage}/{number}" for number in range(count)]
 
 
 def drop_to(uid: int) -> None:
@@ -65,9 +74,8 @@ def _stage(sources: list[tuple[str, bool]]) -> list[str]:
     handles = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in sources]
     stage = next(path for path in _STAGES if Path(path).is_dir())
     syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=1m")
-    staged = []
-    for number, ((_, read_only), handle) in enumerate(zip(sources, handles, strict=True)):
-        target = f"{stage}/{number}"
+    staged = staged_paths(len(sources))
+    for target, (_, read_only), handle in zip(staged, sources, handles, strict=True):
         if stat.S_ISDIR(os.fstat(handle).st_mode):
             os.mkdir(target)  # noqa: PTH102
         else:
@@ -76,7 +84,6 @@ def _stage(sources: list[tuple[str, bool]]) -> list[str]:
         if read_only:
             _make_read_only(target)
         os.close(handle)
-        staged.append(target)
     return staged
 
 
@@ -87,7 +94,7 @@ def _make_read_only(target: str) -> None:
 
 
 def _enter_user_namespace() -> None:
-    """An own user namespace with the rights to mount in it; where the host forbids it, bubblewrap's must do."""
+    """An own user namespace with the rights to mount in it; where that is forbidden, bubblewrap's must do."""
     uid, gid = os.getuid(), os.getgid()
     try:
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)

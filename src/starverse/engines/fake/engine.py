@@ -1,0 +1,157 @@
+"""The fake engine: deterministic, without threads, files or processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import TypeVar
+
+from starverse.domain.workloads.launch import Desired, LaunchSpec
+from starverse.engines.base import (
+    Capabilities,
+    EngineUnavailable,
+    NodeReport,
+    Observation,
+    Presence,
+)
+from starverse.engines.fake.run import FakeLauncher, FakeRun
+
+_Answer = TypeVar("_Answer")
+
+
+class Call(StrEnum):
+    """The calls that trouble may befall."""
+
+    NODES = "nodes"
+    SUBMIT = "submit"
+    STEER = "steer"
+    OBSERVE = "observe"
+    RUNNING = "running"
+    CLEAN = "clean"
+
+
+class Trouble(StrEnum):
+    """What befalls a call: it is not done; it is done and its answer lost; it is done twice."""
+
+    UNAVAILABLE = "unavailable"
+    REPLY_LOST = "reply_lost"
+    TWICE = "twice"
+
+
+class FakeEngine:
+    """``clock`` is seconds since the epoch, moved by whoever tests; the engine follows it lazily.
+
+    ``plan`` says what will happen to an allocation as it is submitted, ``trouble`` what befalls a call
+    (``None``: nothing), ``publish`` is called as a run publishes a checkpoint. ``starts`` counts, for each
+    allocation, how often a script was started: more than once is a fault.
+    """
+
+    def __init__(
+        self,
+        nodes: tuple[NodeReport, ...],
+        clock: Callable[[], float],
+        *,
+        plan: Callable[[LaunchSpec], FakeRun] = lambda _: FakeRun(),
+        trouble: Callable[[Call, str], Trouble | None] = lambda _call, _id: None,
+        publish: Callable[[LaunchSpec, float], None] = lambda _spec, _at: None,
+    ) -> None:
+        self.reports = nodes
+        self.starts: dict[str, int] = {}
+        self.cleaned: set[str] = set()
+        self._clock = clock
+        self._plan = plan
+        self._trouble = trouble
+        self._publish = publish
+        self._launchers: dict[str, FakeLauncher] = {}
+        self._revoked: set[str] = set()
+        self._wakes: list[Callable[[], None]] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(name="fake", binds_cards=True, multi_node=True, cannot=("run anything",))
+
+    def nodes(self) -> tuple[NodeReport, ...]:
+        return self._do(Call.NODES, "", lambda: self.reports)
+
+    def submit(self, launch: LaunchSpec) -> None:
+        def act() -> None:
+            name = launch.allocation_id
+            if name in self._launchers or name in self._revoked:
+                return
+            self.starts[name] = self.starts.get(name, 0) + 1
+            self._launchers[name] = FakeLauncher(launch, self._plan(launch), self._clock(), self._publish)
+
+        self._do(Call.SUBMIT, launch.allocation_id, act)
+
+    def steer(self, allocation_id: str, desired: Desired) -> None:
+        def act() -> None:
+            launcher = self._launchers.get(allocation_id)
+            if launcher is not None:
+                launcher.steer(desired, self._clock())
+
+        self._do(Call.STEER, allocation_id, act)
+
+    def observe(self, allocation_ids: Collection[str]) -> Mapping[str, Observation]:
+        def act() -> Mapping[str, Observation]:
+            return {name: self._observe(name) for name in allocation_ids}
+
+        return self._do(Call.OBSERVE, "", act)
+
+    def running(self) -> tuple[str, ...]:
+        def act() -> tuple[str, ...]:
+            self.advance()
+            return tuple(
+                name for name, run in sorted(self._launchers.items()) if run.claimed and not run.ended
+            )
+
+        return self._do(Call.RUNNING, "", act)
+
+    def clean(self, allocation_id: str) -> None:
+        def act() -> None:
+            launcher = self._launchers.get(allocation_id)
+            if launcher is None:
+                self._revoked.add(allocation_id)
+                return
+            launcher.kill(self._clock())
+            self.cleaned.add(allocation_id)
+
+        self._do(Call.CLEAN, allocation_id, act)
+
+    def on_news(self, wake: Callable[[], None]) -> None:
+        self._wakes.append(wake)
+
+    def advance(self) -> None:
+        """Let everything happen that is due by the clock, in the order of allocation ids; then wake."""
+        changed = False
+        for _, launcher in sorted(self._launchers.items()):
+            before = launcher.state
+            launcher.step(self._clock())
+            changed |= replace(before, alive_at=launcher.state.alive_at) != launcher.state
+        if changed:
+            for wake in self._wakes:
+                wake()
+
+    def kill_launcher(self, allocation_id: str) -> None:
+        """``kill -9`` of a launcher, now."""
+        self._launchers[allocation_id].kill(self._clock())
+
+    def _observe(self, name: str) -> Observation:
+        launcher = self._launchers.get(name)
+        if launcher is None:
+            return Observation(Presence.UNKNOWN)
+        launcher.step(self._clock())
+        if launcher.ended:
+            return Observation(Presence.ENDED, launcher.state)
+        return Observation(Presence.ALIVE if launcher.claimed else Presence.GONE, launcher.state)
+
+    def _do(self, call: Call, name: str, act: Callable[[], _Answer]) -> _Answer:
+        trouble = self._trouble(call, name)
+        if trouble is Trouble.UNAVAILABLE:
+            raise EngineUnavailable(f"{call.value}: the engine did not get the call")
+        answer = act()
+        if trouble is Trouble.TWICE:
+            answer = act()
+        if trouble is Trouble.REPLY_LOST:
+            raise EngineUnavailable(f"{call.value}: the answer was lost")
+        return answer
