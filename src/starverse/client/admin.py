@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -24,7 +25,11 @@ class Admin:
 
     def set_price_book(self, yaml: str) -> dict[str, Any]:
         """Publish a new version; ``yaml`` is the whole book with its ``effective_from``."""
-        return self._transport.send(Call("POST", "/admin/price-books", body={"yaml": yaml}, key=new_key()))
+        headers = {"Content-Type": "text/yaml; charset=utf-8"}
+        file = BytesIO(yaml.encode("utf-8"))
+        return self._transport.send(
+            Call("POST", "/admin/price-books", file=file, headers=headers, key=new_key())
+        )
 
     def accounts(self) -> Iterator[dict[str, Any]]:
         return self._transport.pages(Call("GET", "/admin/accounts"))

@@ -11,13 +11,14 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 import httpx2
 
 from starverse import __version__
-from starverse.client.errors import ClientError, NotReachable, from_problem
+from starverse.client.errors import ClientError, NotReachable, Refused, from_problem
 from starverse.client.settings import Settings
 
 API_PREFIX = "/api/v1"
@@ -133,7 +134,10 @@ class Transport:
     def _send_repeating(self, call: Call, *, stream: bool) -> httpx2.Response:
         for seconds in (*REPEAT_PAUSES_SECONDS, None):
             try:
+                self._expect_socket()
                 return self._http.send(self._request(call), stream=stream)
+            except UnicodeEncodeError as error:
+                raise _not_text(error) from error
             except httpx2.TransportError as error:
                 if isinstance(error, (httpx2.ReadTimeout, httpx2.WriteTimeout)):
                     raise ClientError(
@@ -146,6 +150,12 @@ class Transport:
                     raise NotReachable(self.settings.api, _why(error)) from error
             self.pause(seconds)
         raise AssertionError("the last try raises or returns")
+
+    def _expect_socket(self) -> None:
+        """A Unix socket that is not there is told in its own words."""
+        path = self.settings.socket_path
+        if path is not None and not Path(path).exists():
+            raise httpx2.ConnectError("there is no such socket")
 
     def _request(self, call: Call) -> httpx2.Request:
         headers = {"Accept": "application/json", **call.headers}
@@ -173,6 +183,10 @@ class Transport:
 
 def _http_client(settings: Settings) -> httpx2.Client:
     headers = {"User-Agent": f"starverse/{__version__}"}
+    if settings.token and not (settings.token.isascii() and settings.token.isprintable()):
+        raise Refused(
+            "unauthenticated", "the token is not plain text", hint="`starverse login` makes a new one"
+        )
     if settings.token:
         headers["Authorization"] = f"Bearer {settings.token}"
     if settings.team:
@@ -187,6 +201,13 @@ def _http_client(settings: Settings) -> httpx2.Client:
         verify=settings.api.startswith("https://"),
         trust_env=host not in _LOOPBACK_HOSTS,
     )
+
+
+def _not_text(error: UnicodeEncodeError) -> Refused:
+    """What was typed, or a name on this disk, has bytes that are not UTF-8."""
+    around = error.object[max(0, error.start - 30) : error.end + 10]
+    shown = around.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return Refused("invalid", f"not UTF-8 text: ...{shown}...", hint="write names and values in UTF-8")
 
 
 def _header_text(text: str) -> str:
