@@ -28,7 +28,7 @@ class _Section(BaseModel):
 
 class ServerSettings(_Section):
     host: str = Field("127.0.0.1", description="Address to listen on")
-    port: int = Field(8321, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
+    port: int = Field(8750, ge=0, le=65535, description="Port to listen on; 0 takes a free one")
     data: Path = Field(
         default_factory=lambda: Path(platformdirs.user_data_dir("starverse")),
         description="Folder of everything the platform keeps",

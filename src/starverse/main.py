@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import logging
 import os
 import socket
@@ -44,7 +43,7 @@ from starverse.reconcilers.driver import Driver, Reconciler
 
 MIB = 1024**2
 LOCK_NAME = "starverse.lock"
-SERVER_NAME = "server.json"
+API_URL_NAME = "api-url"
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +56,7 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a running server listens; what ``server.json`` holds beside its process id."""
+    """Where a running server listens, and on which data folder."""
 
     url: str
     data: Path
@@ -119,7 +118,7 @@ def serve(config: Config, announce: Callable[[Address], None]) -> None:
         driver.start()
         stack.callback(driver.stop)
         address = _write_address(config, data, sockets[0])
-        stack.callback((data / SERVER_NAME).unlink, missing_ok=True)
+        stack.callback((data / API_URL_NAME).unlink, missing_ok=True)
         announce(address)
         app = make_app(platform, reconciler_status=driver.statuses)
         asyncio.run(_run_http(app, sockets))
@@ -192,11 +191,12 @@ def _listen_unix(path: Path) -> socket.socket:
 
 
 def _write_address(config: Config, data: Path, listener: socket.socket) -> Address:
+    """Leave the base URL in the data folder, for commands on this machine."""
     host, port = config.server.host, listener.getsockname()[1]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    temporary = data / f".{SERVER_NAME}"
-    temporary.write_text(json.dumps({"url": url, "pid": os.getpid()}))
-    temporary.rename(data / SERVER_NAME)
+    temporary = data / f".{API_URL_NAME}"
+    temporary.write_text(f"{url}\n")
+    temporary.rename(data / API_URL_NAME)
     return Address(url, data)
 
 

@@ -38,7 +38,7 @@ from starverse.domain.ids import AccountId, AllocationId, TeamId, TokenId
 SESSION_DAYS = 30
 TOKEN_DAYS_MAX = 3650
 OPERATOR_EMAIL = "operator@localhost"
-OPERATOR_TOKEN_FILE = "operator.token"
+OPERATOR_TOKEN_FILE = "operator-token"
 
 _EMAIL = re.compile(
     r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[a-z0-9](?:[a-z0-9-]{0,62})(?:\.[a-z0-9](?:[a-z0-9-]{0,62}))*"

@@ -21,9 +21,10 @@ from starverse.domain.ledger.accounts import REVENUE, cash_id
 from starverse.domain.ledger.transfers import hold as hold_transfer
 from starverse.domain.ledger.wallet import Wallet
 from starverse.domain.money import ZERO, Money
+from starverse.domain.pricing.holds import hourly_hold
 from starverse.domain.pricing.paying import Coupon, Credit, Part, Piece, SourceKind, Sources, pay
 from starverse.domain.pricing.price_book import PriceBooks
-from starverse.domain.pricing.rating import Subject, SubjectKind, Terms, Usage, charge_usages
+from starverse.domain.pricing.rating import Terms
 from starverse.domain.pricing.windows import holds, window_edges
 from starverse.domain.timespan import Timespan, ceil_to_second, floor_to_second
 from starverse.domain.workloads.records import Allocation, Job
@@ -201,10 +202,7 @@ def _candidate_starts(connection: Connection, now: datetime, within_seconds: int
 
 
 def _cost(allocation: Allocation, terms: Terms, start: datetime, seconds: int, books: PriceBooks) -> Money:
-    """What the seconds cost at most: a charge is the growth of a rounded total, so one micro-yuan more."""
-    span = Timespan(start, start + timedelta(seconds=seconds))
-    usage = Usage(Subject(SubjectKind.ALLOCATION, allocation.id), span, len(allocation.cards), terms)
-    return charge_usages([usage], books).total + Money(1)
+    return hourly_hold(terms, len(allocation.cards), start, books, seconds)
 
 
 def _seconds_for(

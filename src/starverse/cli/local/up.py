@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @click.command("up")
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. [127.0.0.1]")
-@click.option("--port", type=int, metavar="PORT", help="Port to listen on; 0 takes a free one. [8321]")
+@click.option("--port", type=int, metavar="PORT", help="Port to listen on; 0 takes a free one. [8750]")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Data folder.")
 @click.option("--db", metavar="URL", help="Database URL. [SQLite in the data folder]")
 @click.option("--engine", type=click.Choice(["local"]), help="Where allocations run. [local]")
@@ -63,7 +63,7 @@ def _announce(address: Address, declared: str) -> None:
     lines = [
         f"starverse is up at {address.url}",
         f"data folder: {address.data}",
-        f"operator's token: {address.data / 'operator.token'}",
+        f"operator's token: {address.data / 'operator-token'}",
     ]
     if declared:
         lines.append(f"declared cards (they are not really there): {declared}")

@@ -65,12 +65,6 @@ def credited_span(charged: Timespan, checkpoint_at: datetime | None) -> Timespan
     return Timespan(since, charged.end) if since < charged.end else None
 
 
-def lost_work_seconds(ready_at: datetime, checkpoint_at: datetime | None, killed_at: datetime) -> int:
-    """Whole seconds run after the newest verified checkpoint at a kill (glossary: lost work)."""
-    since = max(utc(ready_at), utc(checkpoint_at)) if checkpoint_at is not None else utc(ready_at)
-    return max(0, (utc(killed_at) - since) // _SECOND)
-
-
 @dataclass(frozen=True, slots=True)
 class BookingReport:
     """What became of a reservation.

@@ -12,7 +12,6 @@ from starverse.domain.pricing.clock import (
     charged_booking_span,
     charged_span,
     credited_span,
-    lost_work_seconds,
 )
 from starverse.domain.timespan import Timespan
 from starverse.testing.pricing import at, span
@@ -71,13 +70,6 @@ def test_after_a_node_loss_the_seconds_since_the_newest_checkpoint_come_back() -
     assert credited_span(charged, None) == charged
     assert credited_span(charged, at("2026-03-10 09:00")) == charged
     assert credited_span(charged, at("2026-03-10 11:00:00.5")) is None
-
-
-def test_lost_work_is_counted_from_the_checkpoint_or_from_ready() -> None:
-    killed = at("2026-03-10 10:30:00.9")
-    assert lost_work_seconds(READY, None, killed) == 1800
-    assert lost_work_seconds(READY, at("2026-03-10 10:29:50.9"), killed) == 10
-    assert lost_work_seconds(READY, at("2026-03-10 10:31:00"), killed) == 0
 
 
 WINDOW = span("2026-03-20 00:00", "2026-03-20 10:00")

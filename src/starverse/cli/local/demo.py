@@ -1,0 +1,340 @@
+"""``starverse demo``: the main job end to end on real data, as people would type it.
+
+Starts a platform on a free loopback port with a temporary data folder and declared cards, then runs the
+product's own commands against it as an operator, a researcher and a second team, and checks what came out.
+Exits non-zero when anything it claims is not true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+GRACE_SECONDS = 10
+PASSWORD = "correct-horse-battery"
+ON_DEMAND_SCRIPT = """#!/bin/bash
+#SBATCH --job-name=eight-cards
+#SBATCH --gres=gpu:rtx4090:8
+#SBATCH --time=00:05:00
+echo "on $SLURM_GPUS_ON_NODE cards: $CUDA_VISIBLE_DEVICES"
+for step in 1 2 3 4; do echo "step $step/4"; sleep 1; done
+"""
+
+
+class DemoFailed(Exception):
+    """A step of the demo did not do what it claims; the text above says which."""
+
+    code = "failure"
+
+    def __init__(self, detail: str) -> None:
+        self.detail = detail
+        super().__init__(detail)
+
+
+@dataclass(slots=True)
+class Person:
+    """Someone who types commands, with a configuration folder of their own."""
+
+    name: str
+    home: Path
+    api: str
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def run(self, *words: str, folder: Path | None = None, shown: bool = True) -> str:
+        """Run one command; prints it and what it said. Raises :class:`DemoFailed` when it fails."""
+        if shown:
+            say(
+                f"\n{self.name} $ {' '.join(['starverse' if words[0] != 'sbatch' else 'sbatch', *words[words[0] == 'sbatch' :]])}"
+            )
+        done = subprocess.run(
+            self._argv(words), cwd=folder, env=self.environment(), text=True, capture_output=True, check=False
+        )
+        if shown and (done.stdout or done.stderr):
+            say(indented(done.stderr + done.stdout))
+        if done.returncode != 0:
+            if not shown:
+                say(indented(done.stderr + done.stdout))
+            raise DemoFailed(f"`{' '.join(words)}` ended with exit code {done.returncode}")
+        return done.stdout
+
+    def ask(self, *words: str) -> Any:
+        """Run one command with ``--json``, quietly; its answer."""
+        return json.loads(self.run("--json", *words, shown=False))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command whose output is read while it runs."""
+        return subprocess.Popen(
+            self._argv(words),
+            env=self.environment(),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("STARVERSE_", "SLURM_", "SBATCH_"))}
+        return (
+            kept
+            | {
+                "STARVERSE_API": self.api,
+                "STARVERSE_PASSWORD": PASSWORD,
+                "XDG_CONFIG_HOME": str(self.home),
+                "NO_COLOR": "1",
+            }
+            | self.extra
+        )
+
+    def _argv(self, words: tuple[str, ...]) -> list[str]:
+        if words[0] == "sbatch":
+            run = "import sys; from starverse.cli.slurm.shims import main; sys.exit(main('sbatch'))"
+            return [sys.executable, "-c", run, *words[1:]]
+        return [sys.executable, "-m", "starverse.cli.remote.entry", *words]
+
+
+@click.command("demo")
+@click.option("--keep", is_flag=True, help="Leave the data folder behind.")
+def command(keep: bool) -> None:
+    """Rent, train on spot, be reclaimed, resume, finish, and read the bill: on real data, checked."""
+    from starverse.cli.local.demo_report import report
+
+    started = time.monotonic()
+    root = Path(tempfile.mkdtemp(prefix="starverse-demo-"))
+    try:
+        with platform(root) as api:
+            outcome = play(root, api)
+            failed = report(outcome, say)
+        say(f"\nthe demo took {time.monotonic() - started:.0f} s")
+    finally:
+        if keep:
+            say(f"the data folder is kept: {root}")
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+    if failed:
+        raise DemoFailed(f"{len(failed)} of the demo's claims are not true: {'; '.join(failed)}")
+
+
+@contextlib.contextmanager
+def platform(root: Path) -> Iterator[str]:
+    """A platform of its own for the demo, on a free port; ended again by process id."""
+    data = root / "data"
+    log = (root / "server.log").open("w")
+    words = [
+        "up",
+        "--port",
+        "0",
+        "--data",
+        str(data),
+        "--declare-cards",
+        "rtx4090:8",
+        "--grace",
+        str(GRACE_SECONDS),
+    ]
+    say(f"$ starverse {' '.join(words)}")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "starverse.cli.remote.entry", *words], stdout=log, stderr=subprocess.STDOUT
+    )
+    try:
+        url_file = data / "api-url"
+        wait_for(lambda: url_file.exists() or server.poll() is not None, 60, "the server's start")
+        if server.poll() is not None:
+            raise DemoFailed(f"the server did not start:\n{(root / 'server.log').read_text()}")
+        say("  a platform with 8 declared RTX 4090 (they are not really there) is up")
+        yield url_file.read_text().strip()
+    finally:
+        server.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(20)
+        if server.poll() is None:
+            server.kill()
+            server.wait()
+        log.close()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the demo has to show for itself."""
+
+    wallet_at_start: dict[str, Any]
+    job: dict[str, Any]
+    rival: dict[str, Any]
+    bill: dict[str, Any]
+    bill_text: str
+    record: dict[str, Any]
+    ledger: dict[str, Any]
+    log: list[str]
+    weights: bytes
+    reference: bytes
+    dataset: dict[str, Any]
+
+
+def play(root: Path, api: str) -> Outcome:
+    """Every step, in order."""
+    from starverse.examples.digits import write_digits
+
+    researcher = Person("researcher", root / "researcher", api)
+    operator = Person(
+        "operator", root / "operator", api, {"STARVERSE_TOKEN_FILE": str(root / "data/operator-token")}
+    )
+    rival = Person("second team", root / "rival", api)
+    researcher.run("register", "researcher@example.org")
+    wallet = researcher.ask("wallet")
+    write_digits(root / "digits")
+    operator.run(
+        "dataset",
+        "add",
+        "digits",
+        str(root / "digits"),
+        "--title",
+        "1,797 handwritten digits",
+        "--source",
+        "UCI Machine Learning Repository, 10.24432/C50P49",
+        "--licence",
+        "CC-BY-4.0",
+    )
+    operator.run("dataset", "verify", "digits")
+    dataset = researcher.ask("dataset", "show", "digits")
+    folder = submit_folder(root)
+    reference = start_reference(root, folder)
+    researcher.run(
+        "sbatch",
+        "--tariff",
+        "spot",
+        "--gres=gpu:rtx4090:2",
+        "--dataset",
+        "digits",
+        "train_digits.sh",
+        folder=folder,
+    )
+    follower = LogFollower(researcher, "1")
+    wait_for(lambda: has_checkpoint(researcher, "1"), 60, "the first checkpoint of the spot job")
+    rival.run("register", "second@example.org")
+    rival.run("topup", "50")
+    (root / "rival-folder").mkdir()
+    (root / "rival-folder" / "eight.sh").write_text(ON_DEMAND_SCRIPT)
+    rival.run("sbatch", "eight.sh", folder=root / "rival-folder")
+    rival_job = wait_end(rival, "2", 90)
+    job = wait_end(researcher, "1", 150)
+    follower.finish()
+    finish_reference(reference)
+    researcher.run("cp", "1:final_weights.bin", str(root / "final_weights.bin"), shown=False)
+    say("\nresearcher $ starverse bill --job 1")
+    text = researcher.run("bill", "--job", "1", shown=False)
+    say(indented(text))
+    return Outcome(
+        wallet_at_start=wallet,
+        job=job,
+        rival=rival_job,
+        bill=researcher.ask("bill", "--job", "1"),
+        bill_text=text,
+        record=researcher.ask("job", "record", "1"),
+        ledger=operator.ask("admin", "ledger", "check"),
+        log=follower.lines,
+        weights=(root / "final_weights.bin").read_bytes(),
+        reference=(root / "reference" / "final_weights.bin").read_bytes(),
+        dataset=dataset,
+    )
+
+
+def submit_folder(root: Path) -> Path:
+    """A folder with the shipped example, as a researcher would have it."""
+    from importlib.resources import files
+
+    folder = root / "my-paper"
+    folder.mkdir()
+    for name in ("train_digits.sh", "train_digits.py"):
+        (folder / name).write_text(files("starverse.examples").joinpath(name).read_text("utf-8"), "utf-8")
+    return folder
+
+
+def start_reference(root: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """The same training beside the platform, never interrupted: what the resumed run must equal."""
+    out = root / "reference"
+    out.mkdir()
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("STARVERSE_", "SLURM_"))}
+    environment |= {
+        "DIGITS_DIR": str(root / "digits"),
+        "SLURM_SUBMIT_DIR": str(out),
+        "STARVERSE_CHECKPOINT_DIR": str(out / "checkpoints"),
+    }
+    log = (out / "log").open("wb")
+    return subprocess.Popen(
+        [sys.executable, str(folder / "train_digits.py")], cwd=out, env=environment, stdout=log, stderr=log
+    )
+
+
+def finish_reference(reference: subprocess.Popen[bytes]) -> None:
+    if reference.wait(180) != 0:
+        raise DemoFailed("the uninterrupted run beside failed")
+
+
+class LogFollower:
+    """Prints a job's log live, each line with its job, until the job has ended."""
+
+    def __init__(self, person: Person, job: str) -> None:
+        import threading
+
+        say(f"\n{person.name} $ starverse job logs -f {job}")
+        self.lines: list[str] = []
+        self._process = person.start("job", "logs", "-f", job)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for line in self._process.stdout or ():
+            self.lines.append(line.rstrip("\n"))
+            say(f"  | {self.lines[-1]}")
+
+    def finish(self) -> None:
+        """Wait for the end of the log."""
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired as late:
+            self._process.kill()
+            raise DemoFailed("the log did not end with its job") from late
+        self._thread.join(5)
+
+
+def has_checkpoint(person: Person, job: str) -> bool:
+    return person.ask("job", "show", job).get("checkpoint") is not None
+
+
+def wait_end(person: Person, job: str, seconds: float) -> dict[str, Any]:
+    """Wait until a job has ended; it as it then stands."""
+    found: dict[str, Any] = {}
+
+    def ended() -> bool:
+        found.update(person.ask("job", "show", job))
+        return found["state"] in ("succeeded", "failed", "cancelled")
+
+    wait_for(ended, seconds, f"the end of job {job}", every=0.5)
+    return found
+
+
+def wait_for(condition: Callable[[], bool], seconds: float, what: str, every: float = 0.2) -> None:
+    """Ask until the condition holds; raises :class:`DemoFailed` when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"{what} did not come within {seconds:.0f} s")
+        time.sleep(every)
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())
+
+
+def say(text: str) -> None:
+    click.echo(text)
