@@ -77,6 +77,7 @@ class _Decider:
                 if placed:
                     queue.charge(job.team_id, job.resources.cards * COMMITTED_SECONDS)
         return Decision(
+            self.now,
             tuple(self.placements),
             tuple(self.reclaims),
             tuple(sorted(self.waits, key=lambda wait: wait.job_id)),

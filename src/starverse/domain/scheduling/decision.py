@@ -85,8 +85,9 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Empty tuples where there is nothing to do; the order is the order to apply in."""
+    """Made at ``decided_at``. Empty tuples: nothing to do; their order is the one to apply in."""
 
+    decided_at: datetime
     placements: tuple[Placement, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
     waits: tuple[Wait, ...] = ()

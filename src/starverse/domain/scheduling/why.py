@@ -1,7 +1,7 @@
 """Why a job waits, what it waits for, and what would help: ``starverse job why``.
 
-Advice is never guessed: each change named under ``helps`` was tried, on what this decision leaves free,
-and would start the job now.
+Advice is not guessed: each change named to a job that waits for cards was tried, on what this decision
+leaves free, and would start the job now.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
+from starverse.domain.errors import NotFound
 from starverse.domain.ids import AllocationId, JobId
 from starverse.domain.scheduling.decide import decide
 from starverse.domain.scheduling.decision import Decision, Placement, Wait
@@ -38,7 +39,7 @@ _STANDING_ADVICE = {
 class Why:
     """The answer about one job. ``reason`` is a wait reason, or an end reason for what can never run.
 
-    ``details`` are facts with figures, ``helps`` changes that would start it now. ``start_estimate`` is
+    ``facts`` are figures, ``what_helps`` names changes that would start it now. ``start_estimate`` is
     the latest start that is promised, ``start_earliest`` one that no queue could beat; ``None``: unknown.
     """
 
@@ -46,17 +47,17 @@ class Why:
     number: str
     reason: WaitReason | JobEndReason
     message: str
-    details: tuple[str, ...] = ()
-    helps: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    what_helps: tuple[str, ...] = ()
     start_estimate: datetime | None = None
     start_earliest: datetime | None = None
 
 
-def explain(snapshot: Snapshot, decision: Decision, job_id: JobId, now: datetime) -> Why | None:
-    """What the decision means for a waiting job; ``None``: it is not waiting in this snapshot."""
+def explain(snapshot: Snapshot, decision: Decision, job_id: JobId) -> Why:
+    """What the decision on this snapshot means for a job; raises :class:`NotFound` when it is not waiting."""
     job = next((job for job in snapshot.waiting if job.job_id == job_id), None)
     if job is None:
-        return None
+        raise NotFound(f"job {job_id} is not waiting")
     for placement in decision.placements:
         if placement.job_id == job_id:
             where = ", ".join(share.node_id for share in placement.shares)
@@ -68,13 +69,14 @@ def explain(snapshot: Snapshot, decision: Decision, job_id: JobId, now: datetime
     if wait is None:
         return Why(job_id, job.number, WaitReason.NEW, "the scheduler has not looked at it yet")
     if wait.reason in _FOR_CARDS:
-        return _for_cards(snapshot, decision, job, wait, now)
+        return _for_cards(snapshot, decision, job, wait)
     advice = _STANDING_ADVICE.get(wait.reason)
     helps = () if advice is None else (advice,)
     return Why(job_id, job.number, wait.reason, wait.message, (), helps, wait.start_estimate)
 
 
-def _for_cards(snapshot: Snapshot, decision: Decision, job: WaitingJob, wait: Wait, now: datetime) -> Why:
+def _for_cards(snapshot: Snapshot, decision: Decision, job: WaitingJob, wait: Wait) -> Why:
+    now = decision.decided_at
     after = _afterwards(snapshot, decision, now)
     tally = tally_of(after, now)
     shape = tally.layout.shape(job.resources)
