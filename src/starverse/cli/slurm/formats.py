@@ -18,23 +18,28 @@ Row = TypeVar("Row")
 
 _PERCENT = re.compile(r"%(\.?)(#|\d*)([A-Za-z@?])([^%]*)", re.ASCII)
 _LONG_WIDTH_DEFAULT = 20
+_MEASURED_WIDTH_MIN = 9
 _WIDTH_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[Row]):
-    """What a type letter or name stands for; ``many`` fields sum over grouped rows (sinfo)."""
+    """What a type letter or name stands for; ``many`` fields sum over grouped rows (sinfo).
+
+    ``cut`` false: a text wider than its column is printed whole, as Slurm does with spans of time.
+    """
 
     header: str
     text: Callable[[Row], str]
     many: bool = False
+    cut: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Row]):
     """A field with its place: ``width`` ``None``: as wide as the text; else padded and cut.
 
-    ``measured``: as wide as the longest text of all rows (sinfo's ``%#``).
+    ``measured``: as wide as the longest text of all rows, at least 9 (sinfo's ``%#``).
     """
 
     field: Field[Row]
@@ -44,7 +49,10 @@ class Column(Generic[Row]):
     measured: bool = False
 
     def cell(self, text: str) -> str:
-        return fit(text, self.width, right=self.right) + self.suffix
+        width = self.width
+        if width is not None and not self.field.cut and text != self.field.header:
+            width = max(width, display_width(text))
+        return fit(text, width, right=self.right) + self.suffix
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class Layout(Generic[Row]):
         if header:
             cells.insert(0, [column.field.header for column in self.columns])
         columns = [
-            replace(column, width=max((display_width(line[at]) for line in cells), default=0))
+            replace(column, width=max([_MEASURED_WIDTH_MIN, *(display_width(line[at]) for line in cells)]))
             if column.measured
             else column
             for at, column in enumerate(self.columns)
@@ -72,10 +80,13 @@ class Layout(Generic[Row]):
 
 
 def read_percent_format(text: str, fields: Mapping[str, Field[Row]]) -> Layout[Row]:
-    """``-o``: ``"%.18i %.9P %j"``. ``%all`` prints every field with ``|`` between."""
+    """``-o``: ``"%.18i %.9P %j"``. ``%all`` prints every field with ``|`` between.
+
+    An unknown type is printed as it stands, as squeue does, and named in the layout.
+    """
     if text.strip() in {"%all", "all"}:
         every = list(dict.fromkeys(fields.values()))
-        return Layout("", tuple(Column(field, suffix="|") for field in every))
+        return Layout("", tuple(Column(field, suffix="" if field is every[-1] else "|") for field in every))
     columns: list[Column[Row]] = []
     unknown: list[str] = []
     prefix = text[: text.find("%")] if "%" in text else text
@@ -84,6 +95,10 @@ def read_percent_format(text: str, fields: Mapping[str, Field[Row]]) -> Layout[R
         field = fields.get(letter)
         if field is None:
             unknown.append(letter)
+            if columns:
+                columns[-1] = replace(columns[-1], suffix=columns[-1].suffix + found[0])
+            else:
+                prefix += found[0]
             continue
         width = min(int(size), _WIDTH_MAX) if size.isdigit() else None
         columns.append(Column(field, width, bool(dot), suffix, measured=size == "#"))

@@ -17,10 +17,10 @@ from starverse.cli.slurm.formats import (
 )
 
 FORMAT_DEFAULT = "%#P %.5a %.10l %.6D %.6t %N"
-FORMAT_SUMMARY = "%#P %.5a %.10l %.16F  %N"
+FORMAT_SUMMARY = "%#P %.5a %.10l %.16F %N"
 FORMAT_LONG = "%#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %N"
-FORMAT_NODES = "%#N %.6D %#P %6t"
-FORMAT_NODES_LONG = "%#N %.6D %#P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E"
+FORMAT_NODES = "%#N %.6D %.#P %6t"
+FORMAT_NODES_LONG = "%#N %.6D %.#P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E"
 FORMAT_REASONS = "%20E %9u %19H %N"
 
 STATES = ("drained", "draining", "mixed", "allocated", "idle", "reserved", "maint", "down", "unknown")
@@ -84,27 +84,30 @@ def sinfo_layout(
     return read_percent_format(text, letter_fields(zone))
 
 
-def sinfo_lines(nodes: Sequence[NodeLine], layout: Layout[NodeGroup], *, header: bool = True) -> list[str]:
-    """What sinfo prints: one line for nodes whose values in the layout are equal."""
-    groups = group_nodes(nodes, layout)
+def sinfo_lines(
+    nodes: Sequence[NodeLine], layout: Layout[NodeGroup], *, header: bool = True, by_node: bool = False
+) -> list[str]:
+    """What sinfo prints: one line for nodes with equal values in the layout; ``by_node``: for each node."""
+    groups = group_nodes(nodes, layout, by_node=by_node)
     return layout.lines(groups, header=header)
 
 
-def group_nodes(nodes: Sequence[NodeLine], layout: Layout[NodeGroup]) -> list[NodeGroup]:
+def group_nodes(
+    nodes: Sequence[NodeLine], layout: Layout[NodeGroup], *, by_node: bool = False
+) -> list[NodeGroup]:
     """In sinfo's order: partitions as they come, in each the states of :data:`STATES`."""
     partitions = list(dict.fromkeys(node.partition for node in nodes))
     singles = [column.field.text for column in layout.columns if not column.field.many]
-    node_wise = bool(layout.columns) and layout.columns[0].field.header == "NODELIST"
     by_key: dict[tuple[str, ...], list[NodeLine]] = {}
     for node in nodes:
         values = [text(NodeGroup((node,))) for text in singles]
-        key = (node.name if node_wise else "", node.partition, *values)
+        key = (node.name if by_node else "", node.partition, *values)
         by_key.setdefault(key, []).append(node)
     groups = [NodeGroup(tuple(found)) for found in by_key.values()]
 
     def order(group: NodeGroup) -> tuple[str, int, int]:
         state = STATES.index(group.first.state) if group.first.state in STATES else len(STATES)
-        return group.first.name if node_wise else "", partitions.index(group.first.partition), state
+        return group.first.name if by_node else "", partitions.index(group.first.partition), state
 
     return sorted(groups, key=order)
 
@@ -158,7 +161,7 @@ def letter_fields(zone: tzinfo) -> dict[str, Field[NodeGroup]]:
         "G": _one("GRES", lambda node: node.gres or "(null)"),
         "h": _one("OVERSUBS", lambda node: "NO"),
         "H": _one("TIMESTAMP", lambda node: "Unknown"),
-        "l": _one("TIMELIMIT", lambda node: _limit(node.time_limit_seconds)),
+        "l": Field("TIMELIMIT", lambda group: _limit(group.first.time_limit_seconds), cut=False),
         "L": _one("DEFAULTTIME", lambda node: "1-00:00:00"),
         "m": _one("MEMORY", lambda node: str(node.memory_mebibytes)),
         "n": _many("HOSTNAMES", lambda group: fold_nodes(group.names)),
@@ -185,7 +188,8 @@ def _limit(seconds: int | None) -> str:
 
 _LONG_NAMES = {
     "Available": "a", "NodeAI": "A", "Features_Act": "b", "MaxCPUsPerNode": "B", "CPUs": "c",
-    "CPUsState": "C", "Disk": "d", "Nodes": "D", "Reason": "E", "Features": "f", "NodeAIOT": "F", "Groups": "g", "Gres": "G",
+    "CPUsState": "C", "Disk": "d", "Nodes": "D", "Reason": "E", "Features": "f", "NodeAIOT": "F",
+    "Groups": "g", "Gres": "G",
     "OverSubscribe": "h", "Timestamp": "H", "Time": "l", "DefaultTime": "L", "Memory": "m", "NodeHost": "n",
     "NodeList": "N", "NodeAddr": "o", "Partition": "P", "Root": "r", "PartitionName": "R", "Size": "s",
     "StateCompact": "t", "StateLong": "T", "State": "T", "User": "u", "Weight": "w", "Sockets": "X",

@@ -151,7 +151,6 @@ def _by_id(job: JobLine) -> tuple[int, int, int]:
     return job.array_number or job.number, index, job.number
 
 
-_STATE_ORDER = {name: rank for rank, name in enumerate(COMPACT)}
 _SORT_KEYS: dict[str, Callable[[JobLine], tuple[int | float | str, ...]]] = {
     "i": _by_id,
     "A": lambda job: (job.number,),
@@ -161,8 +160,8 @@ _SORT_KEYS: dict[str, Callable[[JobLine], tuple[int | float | str, ...]]] = {
     "U": lambda job: (job.user_id,),
     "a": lambda job: (job.account,),
     "P": lambda job: (job.partition,),
-    "t": lambda job: (_STATE_ORDER.get(job.state, 99),),
-    "T": lambda job: (_STATE_ORDER.get(job.state, 99),),
+    "t": lambda job: (COMPACT.get(job.state, job.state),),
+    "T": lambda job: (job.state,),
     "M": lambda job: (job.time_used_seconds,),
     "l": lambda job: (job.time_limit_seconds if job.time_limit_seconds is not None else 2**62,),
     "L": lambda job: (2**62 if job.time_limit_seconds is None else _time_left(job),),
@@ -194,9 +193,8 @@ def _or(text: str, missing: str) -> str:
 
 def letter_fields(zone: tzinfo) -> dict[str, Field[JobLine]]:
     """The type letters of ``-o``; times are shown in ``zone``. What is unset prints as in Slurm."""
-    job_id = Field[JobLine]("JOBID", lambda job: job.job_id)
     return {
-        "i": job_id,
+        "i": Field("JOBID", lambda job: job.job_id),
         "a": Field("ACCOUNT", lambda job: _or(job.account, "(null)")),
         "A": Field("JOBID", lambda job: str(job.number)),
         "b": Field("TRES_PER_NODE", lambda job: job.cards or "N/A"),
@@ -212,23 +210,23 @@ def letter_fields(zone: tzinfo) -> dict[str, Field[JobLine]]:
         "g": Field("GROUP", lambda job: _or(job.account, "(null)")),
         "G": Field("GROUP", lambda job: str(job.user_id)),
         "h": Field("OVER_SUBSCRIBE", lambda job: "OK"),
-        "H": Field("SOCKETS", lambda job: "*"),
-        "I": Field("CORES", lambda job: "*"),
+        "H": Field("SOCKETS_PER_NODE", lambda job: "*"),
+        "I": Field("CORES_PER_SOCKET", lambda job: "*"),
         "j": Field("NAME", lambda job: one_line(job.name)),
-        "J": Field("THREADS", lambda job: "*"),
+        "J": Field("THREADS_PER_CORE", lambda job: "*"),
         "k": Field("COMMENT", lambda job: _or(job.comment, "(null)")),
         "K": Field("ARRAY_TASK_ID", lambda job: job.array_task.strip("[]")),
-        "l": Field("TIME_LIMIT", lambda job: short_span(job.time_limit_seconds)),
-        "L": Field("TIME_LEFT", _left),
+        "l": Field("TIME_LIMIT", lambda job: short_span(job.time_limit_seconds), cut=False),
+        "L": Field("TIME_LEFT", _left, cut=False),
         "m": Field("MIN_MEMORY", lambda job: memory(job.memory_mebibytes)),
-        "M": Field("TIME", lambda job: short_span(job.time_used_seconds)),
+        "M": Field("TIME", lambda job: short_span(job.time_used_seconds), cut=False),
         "n": Field("REQ_NODES", lambda job: fold_nodes(job.requested_nodes)),
         "N": Field("NODELIST", lambda job: fold_nodes(job.nodes)),
         "o": Field("COMMAND", lambda job: _or(job.command, "(null)")),
         "O": Field("CONTIGUOUS", lambda job: "0"),
-        "p": Field("PRIORITY", lambda job: f"{job.priority / 2**32:.14f}"),
+        "p": Field("PRIORITY", lambda job: f"{job.priority / (2**32 - 1):.14f}"),
         "P": Field("PARTITION", lambda job: job.partition),
-        "q": Field("QOS", lambda job: "normal"),
+        "q": Field("QOS", lambda job: "(null)"),
         "Q": Field("PRIORITY", lambda job: str(job.priority)),
         "r": Field("REASON", lambda job: job.reason),
         "R": Field("NODELIST(REASON)", lambda job: job.nodes_or_reason),
