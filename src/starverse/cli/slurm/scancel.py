@@ -2,47 +2,66 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Sequence
 
 from starverse.cli.remote.session import Session
 from starverse.cli.slurm.options import Read, Table, read_options
+from starverse.cli.slurm.selecting import (
+    OPEN_STATES,
+    JobChoice,
+    is_chosen,
+    kept,
+    member_filters,
+    read_jobs,
+    users_filter,
+)
 from starverse.client.errors import ClientError
-from starverse.client.jobs import JobFilter
-from starverse.client.shapes import Job
 
 _TABLE = Table(
     flags={
         "batch": "b",
-        "full": "f",
-        "interactive": "i",
-        "quiet": "Q",
-        "verbose": "v",
-        "me": "",
         "ctld": "",
-        "hurry": "H",
+        "full": "f",
         "help": "",
+        "hurry": "H",
+        "interactive": "i",
+        "me": "",
+        "quiet": "Q",
         "usage": "",
+        "verbose": "v",
         "version": "V",
     },
     values={
-        "name": "n",
-        "jobname": "",
-        "state": "t",
-        "user": "u",
-        "partition": "p",
         "account": "A",
-        "signal": "s",
+        "clusters": "M",
+        "jobname": "",
+        "name": "n",
         "nodelist": "w",
+        "partition": "p",
         "qos": "q",
         "reservation": "R",
+        "signal": "s",
+        "state": "t",
+        "user": "u",
         "wckey": "",
-        "clusters": "M",
     },
 )
-_STATES = {"PENDING": "queued", "PD": "queued", "RUNNING": "running", "R": "running"}
-_FILTERS = ("name", "jobname", "state", "user", "partition", "account", "nodelist", "me")
-_INVALID_ID = "Invalid job id specified"
+_USAGE = (
+    "Usage: scancel [-A account] [-n name] [-p partition] [-s signal] [-t PENDING | RUNNING] "
+    "[-u user] [-w nodes] [--me] [-i] [-Q] [-v] [job_id[_array_id]...]\n"
+)
+_FILTERS = ("account", "jobname", "me", "name", "nodelist", "partition", "state", "user")
+_STATES = {
+    "PENDING": ("queued",),
+    "PD": ("queued",),
+    "RUNNING": ("running",),
+    "R": ("running",),
+    "SUSPENDED": (),
+    "S": (),
+}
+_DONE = "Job/step already completing or completed"
+_TOLD = frozenset({"not_found", "conflict", "invalid", "forbidden"})
 
 
 def main(arguments: Sequence[str], session: Session) -> int:
@@ -53,124 +72,83 @@ def main(arguments: Sequence[str], session: Session) -> int:
         session.write(f"starverse {__version__}\n")
         return 0
     if "help" in read or "usage" in read:
-        session.write(
-            "Usage: scancel [-A account] [-n name] [-p partition] [-s signal] [-t PENDING | RUNNING] "
-            "[-u user_name] [--me] [-i] [-v] [job_id[_array_id]]\n"
-        )
+        session.write(_USAGE)
         return 0
-    if not read.words and not any(name in read for name in _FILTERS):
-        session.note("scancel: error: No job identification provided")
+    choices, problem = _choices(read)
+    if problem:
+        session.note(problem)
         return 1
-    if "state" in read and read.get("state").upper() not in _STATES:
-        session.note(f"scancel: error: Invalid job state specified: {read.get('state')}")
-        return 1
-    return _cancel(read, session)
-
-
-def _cancel(read: Read, session: Session) -> int:
-    code = 0
-    refs: list[str] = []
-    for word in read.words:
-        found = expand_job_word(word)
-        if found is None:
-            session.note(f"scancel: error: Invalid job id {word}")
-            code = 1
-        else:
-            refs += found
     if any(name in read for name in _FILTERS):
-        refs = [job["number"] for job in _matching(read, session, refs)]
-    for ref in refs:
-        code = max(code, _cancel_one(ref, read, session))
-    return code
+        refs = _matching(read, choices, session)
+    else:
+        refs = [number for choice in choices for number in choice.numbers]
+    return max((_cancel(ref, read, session) for ref in refs), default=0)
 
 
-def expand_job_word(word: str) -> list[str] | None:
-    """``12``, ``12_3``, ``12_[1-3,7]`` as single references; ``None`` when it is none of these."""
-    found = re.fullmatch(r"(\d{1,10})(?:_(\d{1,7}|\[([\d,\-]+)\]))?", word.strip(","))
-    if found is None:
-        return None
-    if found[3] is None:
-        return [found[0]]
-    indices: list[int] = []
-    for part in found[3].split(","):
-        span = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part)
-        if span is None:
-            return None
-        indices += range(int(span[1]), int(span[2] or span[1]) + 1)
-    return [f"{found[1]}_{index}" for index in indices]
+def _choices(read: Read) -> tuple[list[JobChoice], str]:
+    """The jobs named; second, what is wrong, as scancel says it."""
+    choices: list[JobChoice] = []
+    for word in read.words:
+        found, bad = read_jobs(word)
+        if bad or not found:
+            return [], f"scancel: error: Invalid job id {bad or word}"
+        choices += found
+    if "signal" in read and read_signal(read.get("signal")) is None:
+        return [], f"Unknown job signal: {read.get('signal')}"
+    if "state" in read and read.get("state").upper() not in _STATES:
+        valid = "Valid job states are PENDING, RUNNING, and SUSPENDED"
+        return [], f"Invalid job state specified: {read.get('state')}\n{valid}"
+    if not choices and not any(name in read for name in _FILTERS):
+        return [], "scancel: error: No job identification provided"
+    return choices, ""
 
 
-def _matching(read: Read, session: Session, refs: Iterable[str]) -> list[Job]:
-    """Open jobs that every given filter lets through."""
-    client = session.client()
-    states = (_STATES[read.get("state").upper()],) if "state" in read else ("queued", "running")
-    name = read.get("name") or read.get("jobname") or None
-    user = client.people.me()["account"]["email"] if "me" in read else _user(read, session)
-    nodes = {node for node in read.get("nodelist").split(",") if node}
-    wanted = set(refs)
-    chosen = []
-    for job in client.jobs.list(JobFilter(states=states, name=name, label=read.get("account") or None)):
-        own_nodes = set(str(job.get("node_list") or "").split(","))
-        if (
-            (user is None or user == job["account"])
-            and ("partition" not in read or job.get("partition") == read.get("partition"))
-            and (name is None or job["name"] == name)
-            and (not nodes or nodes & own_nodes)
-            and (not wanted or job["number"] in wanted or str(job.get("array_number")) in wanted)
-        ):
-            chosen.append(job)
-    return chosen
+def read_signal(text: str) -> str | None:
+    """``USR1`` from ``USR1``, ``SIGUSR1`` or ``10``; ``None``: there is none."""
+    names = {str(member.value): member.name.removeprefix("SIG") for member in signal.Signals}
+    name = names.get(text, text.upper().removeprefix("SIG"))
+    return name if name in names.values() else None
 
 
-def _user(read: Read, session: Session) -> str | None:
-    """The account that ``-u`` names; the caller's own Unix user name means the caller."""
-    name = read.get("user")
-    if not name:
-        return None
-    if "@" in name:
-        return name
-    return session.client().people.me()["account"]["email"]
+def _matching(read: Read, choices: list[JobChoice], session: Session) -> list[str]:
+    """Open jobs that every filter lets through."""
+    from starverse.client.jobs import JobFilter
+
+    states = _STATES[read.get("state").upper()] if "state" in read else OPEN_STATES
+    if not states:
+        return []
+    values = dict(read.values)
+    if "jobname" in values:
+        values["name"] = values["jobname"]
+    filters = member_filters(values)
+    users = ",".join(filter(None, (read.get("user"), "me" if "me" in read else "")))
+    if users:
+        filters.append(users_filter(users, session))
+    if choices:
+        filters.append(lambda job: is_chosen(job, choices))
+    return [str(job["number"]) for job in kept(session.client().jobs.list(JobFilter(states=states)), filters)]
 
 
-def _cancel_one(ref: str, read: Read, session: Session) -> int:
-    signal = read.get("signal") or None
+def _cancel(ref: str, read: Read, session: Session) -> int:
     if "interactive" in read:
         session.stderr.write(f"Cancel job_id={ref} [y/n]? ")
         session.stderr.flush()
         if not session.stdin.readline().strip().lower().startswith("y"):
             return 0
+    name = read_signal(read.get("signal")) if "signal" in read else None
+    ends_it = name in (None, "KILL")
     try:
-        session.client().jobs.cancel(ref, signal=_signal_name(signal))
+        session.client().jobs.cancel(ref, signal=None if ends_it else name)
     except ClientError as error:
-        if error.code == "conflict" and signal is None:
-            if "verbose" in read:
-                session.note(
-                    f"scancel: error: Kill job error on job id {ref}: "
-                    "Job/step already completing or completed"
-                )
-            return 0
-        if error.code not in ("not_found", "conflict", "invalid"):
+        if error.code not in _TOLD:
             raise
-        reason = _INVALID_ID if error.code == "not_found" else error.detail
-        if "quiet" not in read:
+        done = error.code == "conflict"
+        if "quiet" not in read and (not done or "verbose" in read or not ends_it):
+            reason = {"conflict": _DONE, "not_found": "Invalid job id specified"}.get(
+                error.code, error.detail
+            )
             session.note(f"scancel: error: Kill job error on job id {ref}: {reason}")
-        return 1
+        return 0 if done and ends_it else 1
     if "verbose" in read:
-        session.note(
-            f"scancel: Terminating job {ref}" if signal is None else f"scancel: Signal {signal} to job {ref}"
-        )
+        session.note(f"scancel: Terminating job {ref}" if ends_it else f"scancel: Signal {name} to job {ref}")
     return 0
-
-
-def _signal_name(text: str | None) -> str | None:
-    """``9``, ``KILL`` or ``SIGKILL`` as ``KILL``."""
-    if text is None:
-        return None
-    if text.isdecimal():
-        import signal
-
-        try:
-            return signal.Signals(int(text)).name.removeprefix("SIG")
-        except ValueError:
-            return text
-    return text.upper().removeprefix("SIG")
