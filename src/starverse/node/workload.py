@@ -89,10 +89,10 @@ class Workload:
         self.release()
         if self._driver.name == "process":
             inside.kill_below(os.getpid())
-        if self.ready and self.exit is None:
+        if self.ready and self.exit is None:  # the supervisor had no time to report: all was killed
             code = os.waitstatus_to_exitcode(raw)
             killed = -code if code < 0 else code - 128
-            self.exit = Exit(None, killed) if 0 < killed < 65 else Exit(code, None)
+            self.exit = Exit(None, killed if 0 < killed < 65 else signal.SIGKILL.value)
         return True
 
     def processes_inside(self) -> list[int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import os
 import selectors
 import socket
 import threading
@@ -48,10 +47,10 @@ class ChannelServer:
     def __init__(self, path: Path, answers: Answers) -> None:
         self._path = path
         self._answers = answers
-        self._selector = selectors.DefaultSelector()
+        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # until the start
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
-        self._wake_out, self._wake_in = socket.socketpair()
+        self._wake_pair: tuple[socket.socket, socket.socket] | None = None
         self._lock = threading.Lock()
         self._newest: dict[str, LauncherState] = {}
         self._to_send: dict[str, Desired] = {}
@@ -65,9 +64,11 @@ class ChannelServer:
         bind_unix(self._listener, self._path)
         self._path.chmod(0o600)
         self._listener.listen(1024)
-        self._wake_out.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._wake_pair = socket.socketpair()
+        self._wake_pair[0].setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._wake_out, selectors.EVENT_READ)
+        self._selector.register(self._wake_pair[0], selectors.EVENT_READ, self._wake_pair[0])
         self._thread = threading.Thread(target=self._serve, name="channel", daemon=True)
         self._thread.start()
 
@@ -87,8 +88,9 @@ class ChannelServer:
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
         self._selector.close()
-        self._wake_in.close()
-        self._wake_out.close()
+        for end in self._wake_pair or ():
+            end.close()
+        self._wake_pair = None
 
     def newest(self, allocation_id: str) -> LauncherState | None:
         """What its launcher said last on this server's watch."""
@@ -106,17 +108,18 @@ class ChannelServer:
             self._newest.pop(allocation_id, None)
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):
-            self._wake_in.send(b"!")
+        if self._wake_pair is not None:
+            with contextlib.suppress(OSError):
+                self._wake_pair[1].send(b"!")
 
     def _serve(self) -> None:
         while not self._closing:
             for key, event in self._selector.select(1.0):
                 if key.fileobj is self._listener:
                     self._accept()
-                elif key.fileobj is self._wake_out:
+                elif isinstance(key.data, socket.socket):
                     with contextlib.suppress(OSError):
-                        self._wake_out.recv(4096)
+                        key.data.recv(4096)
                 elif event & selectors.EVENT_READ:
                     self._read(key.data)
                 else:
@@ -203,9 +206,3 @@ class ChannelServer:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(line.socket)
         line.socket.close()
-
-
-def is_own_user(connection: socket.socket) -> bool:
-    """Whether the other end runs as this user (SO_PEERCRED)."""
-    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(raw[4:8], "little") == os.geteuid()

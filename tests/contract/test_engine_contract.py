@@ -1,0 +1,425 @@
+"""The one suite that every engine passes: the fake on its virtual clock, the local with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
+from starverse.engines.base import CardReport, Engine, NodeReport, Observation, Presence
+from starverse.engines.fake import FakeEngine, FakeRun
+from starverse.engines.local import LocalEngine
+from starverse.node import processes
+from starverse.node.cards.declared import DeclaredCards
+from starverse.node.folder import AllocationFolder
+from starverse.node.host_setup import HostSetup
+from starverse.node.limits import Cgroups
+from starverse.testing.launches import build_launch
+
+TEAM_UID = 200_001
+PATIENCE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """The same workload twice: as a bash script and as told to the fake."""
+
+    script: str
+    run: FakeRun
+
+
+SHORT = Behaviour("echo started >> starts; sleep 0.3", FakeRun(start_seconds=0.1, run_seconds=0.3))
+LONG = Behaviour("sleep 300", FakeRun(start_seconds=0.1, run_seconds=300, obeys_notice=False))
+OBEDIENT = Behaviour(
+    'trap "exit 99" USR1; while true; do sleep 0.05; done',
+    FakeRun(start_seconds=0.1, run_seconds=300, notice_exit_seconds=0.05),
+)
+STUBBORN = Behaviour(
+    'trap "" TERM; while true; do sleep 0.05; done',
+    FakeRun(start_seconds=0.1, run_seconds=300, obeys_notice=False, ignores_term=True),
+)
+
+
+class Trial(Protocol):
+    """One engine under test, and the world around it."""
+
+    engine: Engine
+
+    def build(self, name: str, behaviour: Behaviour, **changes: Any) -> LaunchSpec: ...
+    def now(self) -> float: ...
+    def pass_time(self) -> None: ...
+    def count_starts(self, spec: LaunchSpec) -> int: ...
+    def kill_launcher(self, name: str) -> None: ...
+    def server_goes(self) -> None: ...
+    def server_comes(self) -> None: ...
+    def left_of(self, name: str) -> list[str]: ...
+
+
+class FakeTrial:
+    def __init__(self) -> None:
+        self._now = 1_000_000.0
+        self._runs: dict[str, FakeRun] = {}
+        self._fake = FakeEngine(
+            (NODE,), self.now, plan=lambda launch: self._runs.get(launch.allocation_id, FakeRun())
+        )
+        self.engine: Engine = self._fake
+
+    def build(self, name: str, behaviour: Behaviour, **changes: Any) -> LaunchSpec:
+        self._runs[name] = behaviour.run
+        if "chdir" in changes:
+            self._runs[name] = FakeRun(failure="there is no such folder")
+        return build_launch(Path("/nowhere"), name, **changes)
+
+    def now(self) -> float:
+        return self._now
+
+    def pass_time(self) -> None:
+        self._now += 0.02
+
+    def count_starts(self, spec: LaunchSpec) -> int:
+        return self._fake.starts[spec.allocation_id]
+
+    def kill_launcher(self, name: str) -> None:
+        self._fake.kill_launcher(name)
+
+    def server_goes(self) -> None:
+        return
+
+    def server_comes(self) -> None:
+        return
+
+    def left_of(self, name: str) -> list[str]:
+        return [name] if name in self._fake.running() else []
+
+
+class LocalTrial:
+    def __init__(self, data: Path, driver: str) -> None:
+        self._data = data
+        self._driver = driver
+        self.server_comes()
+
+    def build(self, name: str, behaviour: Behaviour, **changes: Any) -> LaunchSpec:
+        uid = TEAM_UID if os.geteuid() == 0 else None
+        changes = {"script": behaviour.script + "\n", "driver": self._driver, "unix_uid": uid, **changes}
+        return build_launch(self._data, name, **changes)
+
+    def now(self) -> float:
+        return time.time()
+
+    def pass_time(self) -> None:
+        time.sleep(0.01)  # real processes run meanwhile
+
+    def count_starts(self, spec: LaunchSpec) -> int:
+        return len(Path(spec.workspace, "starts").read_text().splitlines())
+
+    def kill_launcher(self, name: str) -> None:
+        facts = (self._data / "allocations" / name / "claim.lock").stat()
+        holder = processes.find_lock_holder(facts.st_dev, facts.st_ino)
+        assert holder is not None
+        os.kill(holder, signal.SIGKILL)
+
+    def server_goes(self) -> None:
+        self._local.close()
+
+    def server_comes(self) -> None:
+        self._local = LocalEngine(self._data, DeclaredCards("rtx4090:8"))
+        self.engine: Engine = self._local
+        self._local.start()
+
+    def left_of(self, name: str) -> list[str]:
+        folder = AllocationFolder(self._data / "allocations" / name)
+        left = [f"process {pid}" for pid in processes.find_tagged(name)]
+        host = HostSetup.from_json((folder / "host.json").read_text())
+        left += [
+            path for path in Cgroups(host.cgroups, f"starverse-{name}").all_folders() if Path(path).exists()
+        ]
+        left += [str(path) for path in folder.path.rglob("*") if path.is_socket()]
+        left += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if name in line]
+        return left
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._local.close()
+        for name in LocalEngine(self._data, DeclaredCards("rtx4090:8")).running():
+            with contextlib.suppress(AssertionError, OSError):
+                self.kill_launcher(name)
+        for folder in (self._data / "allocations").iterdir():
+            for pid in processes.find_tagged(folder.name):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+NODE = NodeReport(
+    "declared-1",
+    "local",
+    "eth",
+    8,
+    64 * 1024**3,
+    (CardReport("card-0", 0, "GPU-0", "rtx4090", 24 * 1024**3, declared=True),),
+)
+
+
+@pytest.fixture(params=["fake", "local-bwrap", "local-process"])
+def trial(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trial]:
+    if request.param == "fake":
+        yield FakeTrial()
+        return
+    driver = request.param.removeprefix("local-")
+    if driver == "bwrap" and shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
+    local = LocalTrial(tmp_path, driver)
+    try:
+        yield local
+    finally:
+        local.close()
+
+
+def see(trial: Trial, name: str) -> Observation:
+    return trial.engine.observe([name])[name]
+
+
+def until(trial: Trial, name: str, condition: Callable[[Observation], bool]) -> Observation:
+    """Let time pass until the observation is as wanted."""
+    give_up = trial.now() + PATIENCE_SECONDS
+    while True:
+        seen = see(trial, name)
+        if condition(seen):
+            return seen
+        assert trial.now() < give_up, f"{name} stayed {seen}"
+        trial.pass_time()
+
+
+def until_running(trial: Trial, name: str) -> LauncherState:
+    seen = until(trial, name, lambda o: o.state is not None and o.state.ready_at is not None)
+    assert seen.state is not None
+    return seen.state
+
+
+def until_ended(trial: Trial, name: str) -> LauncherState:
+    seen = until(trial, name, lambda o: o.presence is Presence.ENDED)
+    assert seen.state is not None
+    return seen.state
+
+
+def test_nodes_are_reported_with_their_cards(trial: Trial) -> None:
+    nodes = trial.engine.nodes()
+    assert [node.node_id for node in nodes] == ["declared-1"]
+    assert all(card.declared and card.model == "rtx4090" for card in nodes[0].cards)
+
+
+def test_what_was_never_submitted_is_unknown(trial: Trial) -> None:
+    assert see(trial, "never") == Observation(Presence.UNKNOWN)
+    assert trial.engine.running() == ()
+
+
+def test_submitted_twice_runs_once(trial: Trial) -> None:
+    spec = trial.build("twice", SHORT)
+    trial.engine.submit(spec)
+    trial.engine.submit(spec)
+    until_running(trial, "twice")
+    trial.engine.submit(spec)
+    until_ended(trial, "twice")
+    trial.engine.submit(spec)
+    assert see(trial, "twice").presence is Presence.ENDED
+    assert trial.count_starts(spec) == 1
+
+
+def test_times_are_those_of_the_script(trial: Trial) -> None:
+    before = trial.now()
+    trial.engine.submit(trial.build("times", SHORT))
+    state = until_ended(trial, "times")
+    assert state.ready_at is not None
+    assert state.ended_at is not None
+    assert before - 0.1 <= state.ready_at
+    assert 0.29 <= state.ended_at - state.ready_at < 10
+    assert state.ended_at <= state.alive_at <= trial.now() + 0.1
+    assert (state.phase, state.stopped_by, state.failure) == ("ended", "", "")
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "number"),
+    [
+        ("exit 0", 0, None),
+        ("exit 3", 3, None),
+        ("exit 137", 137, None),
+        ("kill -KILL $$", None, 9),
+        ("kill -TERM $$", None, 15),
+        ("kill -SEGV $$", None, 11),
+    ],
+    ids=["success", "code 3", "code 137 is a code", "killed", "terminated", "crashed"],
+)
+def test_exit_code_and_signal_are_told_apart(
+    trial: Trial, script: str, code: int | None, number: int | None
+) -> None:
+    run = FakeRun(start_seconds=0.1, run_seconds=0.1, exit_code=code or 0, exit_signal=number)
+    trial.engine.submit(trial.build("exits", Behaviour(script, run)))
+    state = until_ended(trial, "exits")
+    assert (state.exit_code, state.exit_signal) == (code, number)
+
+
+def test_a_start_that_fails_says_why_and_was_never_ready(trial: Trial) -> None:
+    trial.engine.submit(trial.build("fails", SHORT, chdir="no/such/folder"))
+    state = until_ended(trial, "fails")
+    assert state.ready_at is None
+    assert "no such" in state.failure.lower()
+
+
+def test_a_notice_is_obeyed_with_exit_99(trial: Trial) -> None:
+    trial.engine.submit(trial.build("noticed", OBEDIENT, grace_seconds=20))
+    until_running(trial, "noticed")
+    deadline = trial.now() + 20
+    trial.engine.steer("noticed", Desired(notice_reason="reclaim", notice_deadline=deadline))
+    state = until_ended(trial, "noticed")
+    assert (state.exit_code, state.stopped_by, state.notice_reason) == (99, "notice", "reclaim")
+    assert state.notice_deadline == pytest.approx(deadline)
+    assert state.ended_at is not None
+    assert state.ended_at < deadline
+
+
+def test_a_notice_not_obeyed_ends_with_term_at_its_deadline(trial: Trial) -> None:
+    trial.engine.submit(trial.build("deaf", LONG))
+    until_running(trial, "deaf")
+    deadline = trial.now() + 0.5
+    trial.engine.steer("deaf", Desired(notice_reason="reclaim", notice_deadline=deadline))
+    stopping = until(trial, "deaf", lambda o: o.state is not None and o.state.phase == "stopping")
+    assert stopping.presence is Presence.ALIVE
+    state = until_ended(trial, "deaf")
+    assert (state.exit_code, state.exit_signal, state.stopped_by) == (None, 15, "notice")
+    assert state.ended_at is not None
+    assert state.ended_at >= deadline
+
+
+def test_what_ignores_term_is_killed(trial: Trial) -> None:
+    trial.engine.submit(trial.build("stubborn", STUBBORN, kill_after_seconds=1))
+    ready = until_running(trial, "stubborn").ready_at
+    asked = trial.now()
+    trial.engine.steer("stubborn", Desired(stop=True))
+    state = until_ended(trial, "stubborn")
+    assert (state.exit_code, state.exit_signal, state.stopped_by) == (None, 9, "stop")
+    assert ready is not None
+    assert state.ended_at is not None
+    assert state.ended_at >= asked + 0.9
+
+
+def test_stop_ends_at_once(trial: Trial) -> None:
+    trial.engine.submit(trial.build("stopped", LONG))
+    until_running(trial, "stopped")
+    trial.engine.steer("stopped", Desired(stop=True))
+    state = until_ended(trial, "stopped")
+    assert (state.exit_signal, state.stopped_by) == (15, "stop")
+
+
+def test_without_money_it_stops_by_itself_while_the_server_is_away(trial: Trial) -> None:
+    trial.engine.submit(trial.build("unfunded", LONG, funded_seconds=2, grace_seconds=1))
+    ready = until_running(trial, "unfunded").ready_at
+    assert ready is not None
+    trial.server_goes()
+    while trial.now() < ready + 2.5:
+        trial.pass_time()
+    trial.server_comes()
+    state = until_ended(trial, "unfunded")
+    assert (state.stopped_by, state.notice_reason, state.exit_signal) == ("unfunded", "no_money", 15)
+    assert state.ended_at is not None
+    assert ready + 2 <= state.ended_at < ready + 8
+
+
+def test_an_extension_keeps_it_running(trial: Trial) -> None:
+    trial.engine.submit(trial.build("extended", LONG, funded_seconds=2, grace_seconds=1))
+    ready = until_running(trial, "extended").ready_at
+    assert ready is not None
+    trial.engine.steer("extended", Desired(funded_until=ready + 3600))
+    until(trial, "extended", lambda o: o.state is not None and o.state.funded_until == ready + 3600)
+    while trial.now() < ready + 2.5:
+        trial.pass_time()
+    seen = see(trial, "extended")
+    assert seen.presence is Presence.ALIVE
+    assert seen.state is not None
+    assert seen.state.phase == "running"
+
+
+def test_the_time_limit_announces_itself_and_ends_it(trial: Trial) -> None:
+    trial.engine.submit(trial.build("limited", LONG, time_limit_seconds=2, grace_seconds=1))
+    state = until_ended(trial, "limited")
+    assert (state.stopped_by, state.notice_reason, state.exit_signal) == ("time_limit", "time_limit", 15)
+    assert state.ready_at is not None
+    assert state.ended_at is not None
+    assert state.ended_at - state.ready_at >= 2
+
+
+def test_kill_9_of_the_launcher_is_seen_and_kills_the_workload(trial: Trial) -> None:
+    trial.engine.submit(trial.build("orphan", LONG))
+    until_running(trial, "orphan")
+    trial.kill_launcher("orphan")
+    seen = until(trial, "orphan", lambda o: o.presence is Presence.GONE)
+    assert seen.state is not None
+    assert seen.state.ready_at is not None
+    assert "orphan" not in trial.engine.running()
+    trial.engine.clean("orphan")
+    assert trial.left_of("orphan") == []
+    assert see(trial, "orphan").presence is Presence.GONE
+
+
+def test_a_restarted_server_adopts_what_runs(trial: Trial) -> None:
+    trial.engine.submit(trial.build("adopted", LONG))
+    ready = until_running(trial, "adopted").ready_at
+    trial.server_goes()
+    trial.server_comes()
+    assert trial.engine.running() == ("adopted",)
+    seen = see(trial, "adopted")
+    assert seen.presence is Presence.ALIVE
+    assert seen.state is not None
+    assert seen.state.ready_at == ready
+    trial.engine.steer("adopted", Desired(stop=True))
+    assert until_ended(trial, "adopted").stopped_by == "stop"
+
+
+def test_an_orphan_is_found_and_cleaned_away(trial: Trial) -> None:
+    trial.engine.submit(trial.build("nobodys", LONG))
+    until_running(trial, "nobodys")
+    assert trial.engine.running() == ("nobodys",)
+    trial.engine.clean("nobodys")
+    assert trial.engine.running() == ()
+    assert trial.left_of("nobodys") == []
+
+
+def test_clean_may_be_repeated_and_keeps_the_report(trial: Trial) -> None:
+    trial.engine.submit(trial.build("tidy", SHORT))
+    before = until_ended(trial, "tidy")
+    for _ in range(2):
+        trial.engine.clean("tidy")
+        assert trial.left_of("tidy") == []
+        assert see(trial, "tidy") == Observation(Presence.ENDED, before)
+    trial.engine.clean("never-heard-of")
+
+
+def test_fifty_in_a_row_leave_nothing(trial: Trial) -> None:
+    quick = Behaviour("true", FakeRun(start_seconds=0.1, run_seconds=0.0))
+    names = [f"many-{number}" for number in range(50)]
+    for batch in (names[start : start + 10] for start in range(0, 50, 10)):
+        for name in batch:
+            trial.engine.submit(trial.build(name, quick))
+        for name in batch:
+            assert until_ended(trial, name).exit_code == 0
+            trial.engine.clean(name)
+    assert trial.engine.running() == ()
+    assert [left for name in names for left in trial.left_of(name)] == []
+
+
+def test_news_wakes_the_platform(trial: Trial) -> None:
+    woken: list[bool] = []
+    trial.engine.on_news(lambda: woken.append(True))
+    trial.engine.submit(trial.build("news", SHORT))
+    give_up = trial.now() + PATIENCE_SECONDS
+    while not woken and trial.now() < give_up:
+        trial.pass_time()
+        trial.engine.running()
+    assert woken
