@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from starverse.domain.sbatch.lint import lint_json, lint_text
 from starverse.domain.sbatch.options import OPTIONS
 from starverse.domain.sbatch.rendering import render
+from starverse.domain.sbatch.scripts import MAGIC, split_words
 from starverse.domain.sbatch.submission import SubmitRequest, build
 from starverse.domain.sbatch.words import split_command_line
 
@@ -61,6 +62,23 @@ def test_of_scripts_that_look_almost_right(
     script: str, typed: list[str], environment: dict[str, str]
 ) -> None:
     check(SubmitRequest(script, command_line=tuple(typed), environment=environment))
+
+
+@given(st.lists(lines, max_size=8))
+def test_no_directive_is_lost_in_silence(directives: list[str]) -> None:
+    """Scenario 10: each line that starts with #SBATCH counts, is refused, or is named with its number."""
+    script = "\n".join(["#!/bin/bash", *(line.replace("\n", "").replace("\0", "") for line in directives)])
+    found = build(SubmitRequest(script), NOW, UTC)
+    if any(fault.option == "script" for fault in found.faults):
+        return
+    said = {option.origin.line for option in found.options}
+    said |= {fault.origin.line for fault in found.faults}
+    said |= {notice.origin.line for notice in found.notices if notice.origin is not None}
+    said |= {line.line for line in found.ignored_lines}
+    for number, line in enumerate(script.split("\n"), start=1):
+        words_in_line, comment, _ = split_words(line[len(MAGIC) :])
+        if line.startswith(MAGIC) and (words_in_line or not comment):
+            assert number in said, line
 
 
 @given(st.one_of(st.text(), st.binary()))

@@ -117,9 +117,8 @@ def _strongest(key: str, candidates: list[Given], choice: Choice) -> list[Given]
     winner = strong[-1]
     losers = weak if winner.option.repeats else [*weak, *strong[:-1]]
     for given in losers:
-        if (given.option.name, given.value) != (winner.option.name, winner.value):
-            text = f"{_written(given)} is overridden by {_written(winner)} ({winner.origin})"
-            choice.notices.append(Notice(text, given.origin))
+        text = f"{_written(given)} is overridden by {_written(winner)} ({winner.origin})"
+        choice.notices.append(Notice(text, given.origin))
     return strong if winner.option.repeats else [winner]
 
 

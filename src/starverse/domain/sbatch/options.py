@@ -1,7 +1,7 @@
 """The one table of options: every option of sbatch (manual pages of Slurm 22.05 to 24.05) and our own.
 
 Each is *supported*, *ignored* with a notice, or *refused* with a reason; what is not in the table is
-refused with the nearest names. Help, lint, documentation and the command line are made from this table.
+refused with the nearest names. One row says everything about an option.
 """
 
 from __future__ import annotations
