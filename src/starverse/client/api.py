@@ -49,6 +49,11 @@ class Client:
         self.close()
 
 
-def connect(environ: Mapping[str, str], *, team: str | None = None) -> Client:
+def connect(
+    environ: Mapping[str, str],
+    *,
+    team: str | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Client:
     """A client for the API and token that the environment or the credentials file names."""
-    return Client(load_settings(environ, team=team))
+    return Client(load_settings(environ, team=team), pause=pause)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -20,9 +22,14 @@ JSON_VERSION = 1
 """Version of everything that ``--json`` prints; fields are added without a new one."""
 
 
+def local_now() -> datetime:
+    """The present instant on the clocks of this machine's zone."""
+    return datetime.now(UTC).astimezone()
+
+
 @dataclass(slots=True)
 class Session:
-    """One run. ``team`` ``None``: the team of the token."""
+    """One run. ``team`` ``None``: the team of the token. ``now`` is an instant in the caller's zone."""
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     stdin: TextIO = field(default_factory=lambda: sys.stdin)
@@ -32,6 +39,8 @@ class Session:
     json: bool = False
     team: str | None = None
     exit_code: int = 0
+    now: Callable[[], datetime] = local_now
+    pause: Callable[[float], None] = time.sleep
     _client: Client | None = None
 
     def client(self) -> Client:
@@ -39,7 +48,7 @@ class Session:
         if self._client is None:
             from starverse.client.api import connect
 
-            self._client = connect(self.environ, team=self.team)
+            self._client = connect(self.environ, team=self.team, pause=self.pause)
         return self._client
 
     def close(self) -> None:

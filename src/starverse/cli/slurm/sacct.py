@@ -88,7 +88,7 @@ def main(arguments: Sequence[str], session: Session) -> int:
     if "json" in read or "yaml" in read:
         session.note("sacct: error: for JSON use: starverse job ls --json")
         return 1
-    now = datetime.now(UTC).astimezone()
+    now = session.now()
     fields, wrong = read_fields(_format(read, session))
     states, bad_state = parse_states(read.get("state")) if "state" in read else (None, "")
     _, bad_id = read_jobs(read.get("jobs"))

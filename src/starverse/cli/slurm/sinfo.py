@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC
 
 from starverse.cli.remote.session import Session
 from starverse.cli.slurm.lines import node_lines
@@ -79,8 +79,8 @@ def main(arguments: Sequence[str], session: Session) -> int:
     if "json" in read or "yaml" in read:
         session.note("sinfo: error: for JSON use: starverse offers --json")
         return 1
-    now = datetime.now(UTC)
-    zone = now.astimezone().tzinfo or UTC
+    now = session.now()
+    zone = now.tzinfo or UTC
     environ = session.environ
     percent = read.values.get("format") or environ.get("SINFO_FORMAT") or _format(read)
     layout = sinfo_layout(percent, read.values.get("Format"), zone=zone)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -95,16 +94,17 @@ def main(arguments: Sequence[str], session: Session) -> int:
     if period and not (period.isdecimal() and int(period)):
         session.note(f"squeue: error: Invalid value for --iterate: {period}")
         return 1
-    code = _print(read, session, datetime.now(UTC))
+    code = _print(read, session)
     while period and code == 0:
-        time.sleep(int(period))
+        session.pause(int(period))
         session.write("\n")
-        code = _print(read, session, datetime.now(UTC))
+        code = _print(read, session)
     return code
 
 
-def _print(read: Read, session: Session, now: datetime) -> int:
-    zone = now.astimezone().tzinfo or UTC
+def _print(read: Read, session: Session) -> int:
+    now = session.now()
+    zone = now.tzinfo or UTC
     long = "long" in read
     percent = read.values.get("format") or session.environ.get("SQUEUE_FORMAT")
     percent = percent or (FORMAT_START if "start" in read else FORMAT_LONG if long else None)
