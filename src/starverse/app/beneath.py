@@ -1,0 +1,206 @@
+"""Opening what workloads wrote, without ever being led out of their folder.
+
+Every step is an ``openat`` that follows no link; links are read and walked by hand, and one that leads out
+of the folder (absolute ones mean the workload's own ``/workspace``) is not followed. So a link put in place
+while we walk cannot deceive us.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starverse.domain.errors import Conflict, FieldFault, Invalid, NotFound
+
+LINKS_MAX = 40
+SEEN_AS = "workspace"
+"""The first part of the path under which a workload sees the folder."""
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """``kind`` is file, folder, link or other; ``path`` is relative to the root."""
+
+    path: str
+    kind: str
+    bytes: int
+    modified_seconds: float
+
+
+@contextmanager
+def open_entry(root: Path, path: str) -> Iterator[int]:
+    """A descriptor of a file or folder for reading; raises :class:`NotFound`, also for what is neither."""
+    with _reached(root, path) as (folder, name):
+        try:
+            descriptor = os.open(name, _READ, dir_fd=folder)
+        except OSError as error:
+            raise _missing(path) from error
+        try:
+            mode = os.fstat(descriptor).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise NotFound(f"{_shown(path)} is neither a file nor a folder.")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def list_entries(folder: int, path: str) -> Iterator[Entry]:
+    """What is in an open folder, by name; ``path`` is where the folder is."""
+    prefix = f"{path}/" if path else ""
+    for name in sorted(os.listdir(folder)):
+        try:
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # gone meanwhile
+        yield Entry(f"{prefix}{name}", _kind(status.st_mode), status.st_size, status.st_mtime)
+
+
+@contextmanager
+def new_file(root: Path, path: str, owner: int | None) -> Iterator[int]:
+    """A descriptor to write a file's new content to; on a clean exit it replaces what was there, at once.
+
+    Folders on the way are made; no link is followed on the way. ``owner`` gets what is made.
+    """
+    parts = clean_parts(path)
+    if not parts:
+        raise Invalid(faults=[FieldFault("path", path[:200], "the path of a file")])
+    here = os.open(root, _FOLDER)
+    try:
+        for part in parts[:-1]:
+            here = _step_into(here, part, path, owner)
+        aside = f".incoming-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(aside, flags, 0o644, dir_fd=here)
+        try:
+            if owner is not None:
+                os.fchown(descriptor, owner, owner)
+            yield descriptor
+            try:
+                os.rename(aside, parts[-1], src_dir_fd=here, dst_dir_fd=here)
+            except IsADirectoryError as error:
+                raise Conflict(f"{_shown(path)} is a folder.") from error
+        except BaseException:
+            _forget(aside, here)
+            raise
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(here)
+
+
+def clean_parts(path: str) -> list[str]:
+    """The parts of a relative path without empty ones and dots; raises :class:`Invalid` for ``..``."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if ".." in parts or "\0" in path or any(len(os.fsencode(part)) > 255 for part in parts):
+        raise Invalid(faults=[FieldFault("path", _shown(path), "a path inside the folder, without '..'")])
+    return parts
+
+
+def _step_into(here: int, part: str, path: str, owner: int | None) -> int:
+    try:
+        os.mkdir(part, 0o755, dir_fd=here)
+        if owner is not None:
+            os.chown(part, owner, owner, dir_fd=here, follow_symlinks=False)
+    except FileExistsError:
+        pass
+    try:
+        below = os.open(part, _FOLDER, dir_fd=here)
+    except OSError as error:
+        raise Conflict(f"{part} on the way to {_shown(path)} is not a folder.") from error
+    os.close(here)
+    return below
+
+
+@contextmanager
+def _reached(root: Path, path: str) -> Iterator[tuple[int, str]]:
+    """The open folder that really holds ``path``, and its name in it (``.``: the root)."""
+    pending = clean_parts(path)
+    try:
+        way = [os.open(root, _FOLDER)]
+    except OSError as error:
+        raise _missing(path) from error
+    links = 0
+    try:
+        while pending:
+            part = pending.pop(0)
+            if part == "..":
+                if len(way) == 1:
+                    raise _leads_out(path)
+                os.close(way.pop())
+                continue
+            try:
+                status = os.stat(part, dir_fd=way[-1], follow_symlinks=False)
+            except OSError as error:
+                raise _missing(path) from error
+            if stat.S_ISLNK(status.st_mode):
+                links += 1
+                pending = _after_link(way, part, path, links) + pending
+            elif pending:
+                way.append(_descend(way[-1], part, path))
+            else:
+                yield way[-1], part
+                return
+        yield way[-1], "."
+    finally:
+        for descriptor in way:
+            os.close(descriptor)
+
+
+def _after_link(way: list[int], part: str, path: str, links: int) -> list[str]:
+    """The steps a link stands for; an absolute one starts again at the root."""
+    if links > LINKS_MAX:
+        raise NotFound(f"{_shown(path)} runs through too many links.")
+    try:
+        target = os.readlink(part, dir_fd=way[-1])
+    except OSError as error:
+        raise _missing(path) from error
+    steps = [step for step in target.split("/") if step not in ("", ".")]
+    if target.startswith("/"):
+        if steps[:1] != [SEEN_AS]:
+            raise _leads_out(path)
+        while len(way) > 1:
+            os.close(way.pop())
+        steps = steps[1:]
+    return steps
+
+
+def _descend(here: int, part: str, path: str) -> int:
+    try:
+        return os.open(part, _FOLDER, dir_fd=here)
+    except OSError as error:
+        raise _missing(path) from error
+
+
+def _forget(name: str, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        return
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "folder"
+    return "link" if stat.S_ISLNK(mode) else "other"
+
+
+def _missing(path: str) -> NotFound:
+    return NotFound(f"There is no {_shown(path) or 'folder'} there.")
+
+
+def _leads_out(path: str) -> NotFound:
+    return NotFound(f"{_shown(path)} leads out of the job's folder; it is not followed.")
+
+
+def _shown(path: str) -> str:
+    return path[:200].encode("utf-8", "replace").decode()

@@ -1,0 +1,182 @@
+"""Submit folders: stored once per content and team, unpacked into workspaces.
+
+A folder is a gzipped tar whose id is the SHA-256 of its bytes. It is received into a file aside, hashed on
+the way, read whole with distrust, and only then renamed to its place and recorded.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from starverse.app.archives import UnpackLimits, check_archive, give_to, unpack_archive
+from starverse.app.auth import Identity
+from starverse.app.disk_space import require_space
+from starverse.app.platform import Platform
+from starverse.db import folders
+from starverse.db.folders import Folder
+from starverse.domain.errors import FieldFault, Invalid, NotFound, TooLarge, Unavailable
+from starverse.domain.ids import FolderId
+
+UNPACKED_TIMES = 10
+"""How many times the packed limit a folder may hold unpacked."""
+
+_ID = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderView:
+    """``existed``: this very content was there before."""
+
+    id: FolderId
+    bytes: int
+    existed: bool
+
+
+class Upload:
+    """A folder on its way in. Call :meth:`finish`, or :meth:`abandon` when its sender is gone."""
+
+    def __init__(self, platform: Platform, identity: Identity, folder_id: str, hex_digest: str) -> None:
+        self._platform = platform
+        self._identity = identity
+        self._folder_id = folder_id
+        self._hex_digest = hex_digest
+        self._place = _place(platform, identity.team_id, hex_digest)
+        self._place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._aside = self._place.with_name(f".incoming-{secrets.token_hex(8)}")
+        self._file = self._aside.open("xb")
+        self._hash = hashlib.sha256()
+        self._bytes = 0
+
+    def write(self, piece: bytes) -> None:
+        """Take in more; raises :class:`TooLarge` over the cap."""
+        self._bytes += len(piece)
+        cap = self._platform.settings.folder_bytes_max
+        if self._bytes > cap:
+            raise TooLarge(
+                f"The packed folder is over {cap // 1024**2} MiB.",
+                hint="Leave files out with .starverseignore, or use a dataset.",
+            )
+        self._hash.update(piece)
+        self._file.write(piece)
+
+    def finish(self) -> FolderView:
+        """Check digest and content, then keep it."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        if self._hash.hexdigest() != self._hex_digest:
+            got = f"sha256:{self._hash.hexdigest()}"
+            raise Invalid(faults=[FieldFault("folder_id", self._folder_id, f"{got}, the digest of the body")])
+        with self._aside.open("rb") as archive:
+            check_archive(archive, unpack_limits(self._platform))
+        self._aside.rename(self._place)
+        with self._platform.database.write() as connection:
+            folder = Folder(
+                FolderId(self._folder_id),
+                self._identity.team_id,
+                self._bytes,
+                self._platform.clock.now(),
+            )
+            existed = folders.exists(connection, folder.team_id, folder.id)
+            folders.add(connection, folder)
+        return FolderView(folder.id, self._bytes, existed)
+
+    def abandon(self) -> None:
+        """Drop what came; harmless after :meth:`finish`."""
+        self._file.close()
+        self._aside.unlink(missing_ok=True)
+
+
+def begin_upload(platform: Platform, identity: Identity, folder_id: str) -> Upload:
+    """Start to receive a folder."""
+    hex_digest = _hex_digest(folder_id)
+    require_space(platform, platform.settings.folder_bytes_max)
+    return Upload(platform, identity, folder_id, hex_digest)
+
+
+def find_folder(platform: Platform, identity: Identity, folder_id: str) -> FolderView:
+    """Raises :class:`NotFound` unless the team's store has this content, in the record and on disk."""
+    hex_digest = _hex_digest(folder_id)
+    with platform.database.read() as connection:
+        found = folders.find(connection, identity.team_id, folder_id)
+    if found is None or not _place(platform, identity.team_id, hex_digest).is_file():
+        raise NotFound(f"There is no folder {folder_id} in team {identity.team_name}.")
+    return FolderView(found.id, found.bytes, existed=True)
+
+
+def unpack_workspace(platform: Platform, team_id: str, workspace_id: str, folder_id: str | None) -> None:
+    """Make a workspace from its folder (``None``: empty), whole or not at all; a repeat changes nothing."""
+    target = platform.paths.workspace(workspace_id)
+    if target.is_dir():
+        return
+    with platform.database.read() as connection:
+        workspace = folders.get_workspace(connection, workspace_id)
+    if workspace is None:
+        raise NotFound(f"There is no workspace {workspace_id}.")
+    owner = workspace.unix_uid if os.geteuid() == 0 else None
+    target.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    aside = target.with_name(f".new-{workspace_id}-{secrets.token_hex(4)}")
+    aside.mkdir(mode=0o700)
+    try:
+        if folder_id is not None:
+            _unpack(platform, team_id, folder_id, aside, owner)
+        elif owner is not None:
+            give_to(aside, owner)
+        _rename_new(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_workspace(platform: Platform, workspace_id: str) -> None:
+    """Delete a workspace's files; the caller notes it in the record."""
+    target = platform.paths.workspace(workspace_id)
+    aside = target.with_name(f".old-{workspace_id}-{secrets.token_hex(4)}")
+    try:
+        target.rename(aside)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def unpack_limits(platform: Platform) -> UnpackLimits:
+    """How much a folder may hold unpacked."""
+    return UnpackLimits(bytes_max=UNPACKED_TIMES * platform.settings.folder_bytes_max)
+
+
+def _unpack(platform: Platform, team_id: str, folder_id: str, aside: Path, owner: int | None) -> None:
+    place = _place(platform, team_id, _hex_digest(folder_id))
+    try:
+        with place.open("rb") as archive:
+            unpack_archive(archive, aside, unpack_limits(platform), owner)
+    except FileNotFoundError as error:
+        raise NotFound(f"The packed folder {folder_id} is gone; submit again.") from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise Unavailable("The platform's disk is full; nothing was started.") from error
+        raise
+
+
+def _rename_new(aside: Path, target: Path) -> None:
+    try:
+        aside.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise  # else: another task of the array was first
+
+
+def _hex_digest(folder_id: str) -> str:
+    found = _ID.fullmatch(folder_id)
+    if found is None:
+        raise Invalid(faults=[FieldFault("folder_id", folder_id[:80], "sha256: and 64 hex digits")])
+    return found[1]
+
+
+def _place(platform: Platform, team_id: str, hex_digest: str) -> Path:
+    return platform.paths.folders / team_id / f"{hex_digest}.tar.gz"

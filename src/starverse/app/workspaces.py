@@ -1,0 +1,189 @@
+"""Files of a job's folder, for ``cp``: list, read (a folder as a tar), write. Never led out of it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from starverse.app import beneath
+from starverse.app import jobs as job_cases
+from starverse.app.auth import Identity
+from starverse.app.disk_space import require_space
+from starverse.app.folders import unpack_workspace
+from starverse.app.platform import Platform
+from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
+from starverse.db import folders
+from starverse.domain.errors import NotFound, TooLarge
+
+PIECE_BYTES = 1024**2
+_BLOCK = tarfile.BLOCKSIZE
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """``kind`` is file, folder, link or other; ``path`` is relative to the job's folder."""
+
+    path: str
+    kind: str
+    bytes: int
+    modified_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where a job's files are; ``owner`` is the Unix user that new ones belong to."""
+
+    root: Path
+    owner: int | None
+
+
+class OpenFile:
+    """A file or folder opened for reading; close it, or use it in ``with``."""
+
+    def __init__(self, workspace: Workspace, path: str) -> None:
+        self._stack = ExitStack()
+        self._descriptor = self._stack.enter_context(beneath.open_entry(workspace.root, path))
+        status = os.fstat(self._descriptor)
+        self.is_folder = stat.S_ISDIR(status.st_mode)
+        self.bytes = status.st_size
+        self.name = (beneath.clean_parts(path) or ["folder"])[-1]
+
+    def pieces(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes ``[start, end)`` of a file; closes it at the end."""
+        with self:
+            at, stop = start, self.bytes if end is None else end
+            while at < stop and (piece := os.pread(self._descriptor, min(PIECE_BYTES, stop - at), at)):
+                yield piece
+                at += len(piece)
+
+    def tar(self) -> Iterator[bytes]:
+        """A folder and all below it as an uncompressed tar; links as links. Closes it at the end."""
+        with self:
+            yield from _tar_folder(self._descriptor, "")
+            yield b"\0" * (2 * _BLOCK)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def find_workspace(platform: Platform, identity: Identity, ref: str) -> Workspace:
+    """The folder of a job of the caller's team; it is unpacked when nothing was started in it yet."""
+    with platform.database.read() as connection:
+        job = job_cases.find_jobs(connection, identity, ref)[0]
+        found = folders.get_workspace(connection, job.workspace_id)
+    if found is None or found.removed_at is not None:
+        days = platform.settings.workspace_keep_days
+        raise NotFound(f"The folder of job {job.display_number} is gone; folders are kept {days} days.")
+    unpack_workspace(platform, found.team_id, found.id, found.folder_id)
+    owner = found.unix_uid if os.geteuid() == 0 else None
+    return Workspace(platform.paths.workspace(found.id), owner)
+
+
+def list_files(
+    workspace: Workspace, path: str, limit: int = PAGE_ITEMS_DEFAULT, cursor: str | None = None
+) -> Page[FileEntry]:
+    """What is in a folder (of a file: itself), by name, those after ``cursor``."""
+    normal = "/".join(beneath.clean_parts(path))
+    with beneath.open_entry(workspace.root, normal) as descriptor:
+        status = os.fstat(descriptor)
+        if not stat.S_ISDIR(status.st_mode):
+            own = beneath.Entry(normal, "file", status.st_size, status.st_mtime)
+            return Page((_shown(own),))
+        found = [
+            entry
+            for entry in beneath.list_entries(descriptor, normal)
+            if cursor is None or entry.path > cursor
+        ]
+    items = tuple(_shown(entry) for entry in found[:limit])
+    return Page(items, items[-1].path if len(found) > limit else None)
+
+
+class NewFile:
+    """A file on its way in, capped like a submit folder."""
+
+    def __init__(self, platform: Platform, workspace: Workspace, path: str) -> None:
+        require_space(platform, 0)
+        self._cap = platform.settings.folder_bytes_max
+        self._stack = ExitStack()
+        self._descriptor = self._stack.enter_context(beneath.new_file(workspace.root, path, workspace.owner))
+        self._bytes = 0
+
+    def write(self, piece: bytes) -> None:
+        """Take in more; raises :class:`TooLarge` over the cap."""
+        self._bytes += len(piece)
+        if self._bytes > self._cap:
+            raise TooLarge(f"The file is over {self._cap // 1024**2} MiB; use a dataset or a disk.")
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(self._descriptor, view) :]
+
+    def finish(self) -> None:
+        """Put it in its place."""
+        self._stack.close()
+
+    def abandon(self, error: BaseException) -> None:
+        """Drop what came."""
+        self._stack.__exit__(type(error), error, error.__traceback__)
+
+
+def _tar_folder(descriptor: int, prefix: str) -> Iterator[bytes]:
+    for entry in beneath.list_entries(descriptor, prefix):
+        name = entry.path.rpartition("/")[2]
+        info = tarfile.TarInfo(entry.path)
+        info.mtime = int(entry.modified_seconds)
+        if entry.kind == "link":
+            info.type, info.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=descriptor)
+            yield info.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
+        elif entry.kind in ("file", "folder"):
+            yield from _tar_opened(descriptor, name, info)
+
+
+def _tar_opened(folder: int, name: str, info: tarfile.TarInfo) -> Iterator[bytes]:
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(name, flags, dir_fd=folder)
+    except OSError:
+        return  # gone, or replaced, meanwhile
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+            yield info.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
+            yield from _tar_folder(descriptor, info.name)
+        elif stat.S_ISREG(status.st_mode):
+            info.size, info.mode = status.st_size, 0o755 if status.st_mode & 0o100 else 0o644
+            yield info.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
+            yield from _exactly(descriptor, info.size)
+    finally:
+        os.close(descriptor)
+
+
+def _exactly(descriptor: int, size: int) -> Iterator[bytes]:
+    """``size`` bytes of a file and the padding of its block; zeros for what was cut off meanwhile."""
+    at = 0
+    while at < size:
+        piece = os.pread(descriptor, min(PIECE_BYTES, size - at), at) or b"\0" * min(PIECE_BYTES, size - at)
+        yield piece
+        at += len(piece)
+    yield b"\0" * (-size % _BLOCK)
+
+
+def _shown(entry: beneath.Entry) -> FileEntry:
+    modified_at = datetime.fromtimestamp(int(entry.modified_seconds), UTC)
+    return FileEntry(entry.path, entry.kind, entry.bytes, modified_at)

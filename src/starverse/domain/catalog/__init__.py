@@ -1,0 +1,1 @@
+"""Shelf entries: manifests that say which bytes a dataset is."""
