@@ -171,7 +171,7 @@ def _hole_from(descriptor: int, offset: int, size: int) -> int:
 
 
 def _whole_characters(data: bytes) -> int:
-    """How many bytes of ``data`` end at the end of a character (UTF-8); bytes that are none count as whole."""
+    """How many bytes of ``data`` end at the end of a character (UTF-8); broken ones count as whole."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
         if byte < 0x80:

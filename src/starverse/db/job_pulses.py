@@ -19,7 +19,7 @@ from starverse.domain.workloads.states import (
 
 @dataclass(frozen=True, slots=True)
 class JobPulse:
-    """``attempt`` is the newest run (0: none yet) and ``running`` whether it is open; ``notice`` its notice."""
+    """``attempt`` is the newest run (0: none yet) and ``running`` whether it is open, with its notice."""
 
     job_id: str
     state: JobState
