@@ -7,7 +7,7 @@ if command -v uv >/dev/null 2>&1; then
 else # the lock is made with uv, which nothing else here needs
     [ -x build/lock/bin/uv ] || {
         python3 -m venv build/lock
-        PIP_DISABLE_PIP_VERSION_CHECK=1 build/lock/bin/python -m pip install --quiet uv
+        PIP_DISABLE_PIP_VERSION_CHECK=1 build/lock/bin/python -m pip install -qq uv
     }
     UV=build/lock/bin/uv
 fi

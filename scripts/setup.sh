@@ -99,9 +99,9 @@ pwd -P > "$VENV/.place"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore PIP_REQUIRE_VIRTUALENV=1
 say "installing $(grep -c '==' "$LOCK") packages from $LOCK; a minute or two"
 rm -f "$VENV"/.stamp-*
-"$VENV/bin/python" -m pip install --quiet --require-hashes -r "$LOCK" ||
+"$VENV/bin/python" -m pip install -qq --require-hashes -r "$LOCK" ||
     die "pip could not install $LOCK; its messages above say why"
-"$VENV/bin/python" -m pip install --quiet --no-deps --no-build-isolation --editable . ||
+"$VENV/bin/python" -m pip install -qq --no-deps --no-build-isolation --editable . ||
     die "pip could not install starverse itself; its messages above say why"
 stamp_of "$LOCK" > "$VENV/.stamp-$SET"
 say "ready"
