@@ -175,9 +175,18 @@ def supervisor_command(start: Start) -> list[str]:
     folder = working_folder(start.spec, PLACES)
     script = f"{PLACES.run}/script"
     return [
-        *(start.host.python, "-I", "-S", inside.__file__),
+        *(start.host.python, "-I", "-S", supervisor_file()),
         *numbers,
         folder,
         script,
         *start.spec.arguments,
     ]
+
+
+def supervisor_file() -> str:
+    """The supervisor as compiled when this process imported it, where that was kept; else its source.
+
+    Python compiles a script named by its source again at each start.
+    """
+    compiled: str = getattr(inside, "__cached__", None) or ""
+    return compiled if compiled and Path(compiled).exists() else inside.__file__
