@@ -35,8 +35,9 @@ def observe_all(platform: Platform) -> str:
         word = _one(platform, allocation, owners[allocation.job_id], observation)
         if word:
             did.append(word)
-    with platform.database.write() as connection:
-        allocations.note_alive(connection, alive)
+    if alive:
+        with platform.database.write() as connection:
+            allocations.note_alive(connection, alive)
     return ", ".join(did)
 
 
