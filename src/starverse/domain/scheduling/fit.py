@@ -193,7 +193,7 @@ def impossible(nodes: Collection[Node], resources: Resources) -> Misfit | None:
         return None
     if able:
         most = max(map(len, able.values()))
-        if r.nodelist and most >= r.nodes:
+        if r.nodelist and set().union(*able.values()).issuperset(r.nodelist):
             text = f"the nodes {', '.join(sorted(r.nodelist))} are not all of one pool that fits the job"
         else:
             text = f"{r.nodes} nodes of one pool (zone, model, fabric); at most {most} could take a part"
