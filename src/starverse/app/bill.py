@@ -90,7 +90,7 @@ class OpenEstimate:
     attempt: int
     since: datetime
     until: datetime
-    estimate: Money
+    amount: Money
 
 
 @dataclass(frozen=True, slots=True)

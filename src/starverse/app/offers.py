@@ -76,7 +76,7 @@ class CardOfNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """``state`` is up, drained or down."""
+    """``state`` is up or down."""
 
     id: str
     zone: str
@@ -121,7 +121,7 @@ def _offer(
     zone, model, fabric = key
     cards = {node.id: [card for card in node.cards if card.model == model] for node in pool}
     free = {
-        node.id: sum(card.state == "free" for card in cards[node.id]) if node.state == "up" else 0
+        node.id: sum(card.state == "free" for card in cards[node.id]) if node.takes_work else 0
         for node in pool
     }
     return OfferView(

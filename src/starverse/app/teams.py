@@ -92,9 +92,10 @@ def give_credit(
     label: str,
     subject: str,
     expires_at: datetime | None = None,
+    grant_id: LedgerAccountId | None = None,
 ) -> LedgerAccountId:
     """One gift of credit with its own expiry; the id of its new ledger account."""
-    grant = LedgerAccountId(f"credit:{platform.ids.uuid7()}")
+    grant = grant_id or LedgerAccountId(f"credit:{platform.ids.uuid7()}")
     ledger.open_accounts(connection, [credit_grant(grant, team_id, label, expires_at)], now)
     gift = move(TransferId(platform.ids.uuid7()), GIFTS, grant, amount, Purpose.GIFT, subject=subject)
     outcome = ledger.post(connection, [gift], now)

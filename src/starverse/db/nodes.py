@@ -58,9 +58,12 @@ class NodeUse:
 
     @property
     def state(self) -> str:
-        if not self.up:
-            return "down"
-        return "drained" if self.drained else "up"
+        """``up`` or ``down``; ``drained`` is the operator's wish and stands beside it."""
+        return "up" if self.up else "down"
+
+    @property
+    def takes_work(self) -> bool:
+        return self.up and not self.drained
 
 
 def all_nodes(connection: Connection) -> tuple[NodeUse, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from typing import Annotated
+from urllib.parse import unquote
 
 from fastapi import Depends, Header, Request
 from fastapi.dependencies.models import Dependant
@@ -65,11 +66,16 @@ def identified(
     platform: PlatformDep,
     credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
     x_starverse_team: Annotated[
-        str | None, Header(max_length=64, description="Team to act for; default: the token's, else your own")
+        str | None,
+        Header(
+            max_length=600,
+            description="Team to act for, percent-encoded; default: the token's, else your own",
+        ),
     ] = None,
 ) -> Identity:
     """The identity behind the token."""
-    return auth.identify(platform, credentials.credentials if credentials else None, x_starverse_team)
+    team = None if x_starverse_team is None else unquote(x_starverse_team)
+    return auth.identify(platform, credentials.credentials if credentials else None, team)
 
 
 Identified = Annotated[Identity, Depends(identified)]
