@@ -15,7 +15,7 @@ from starverse.app.platform import Platform
 from starverse.app.submission import submit
 from starverse.app.views import JobFilter, JobView, Page
 from starverse.app.waiting import explain_waiting
-from starverse.db import allocations, events, jobs
+from starverse.db import allocations, events, jobs, teams
 from starverse.db.events import Event
 from starverse.domain.errors import Conflict, Invalid, NotFound
 from starverse.domain.ids import is_uuid, parse_job_number
@@ -63,18 +63,31 @@ def get(platform: Platform, identity: Identity, ref: str) -> JobView:
 
 
 def list_jobs(platform: Platform, identity: Identity, wanted: JobFilter) -> Page[JobView]:
-    """Jobs of the team, newest first; an operator may list all teams'."""
-    team_id = None if wanted.all_teams and identity.operator else identity.team_id
+    """Jobs of the team, newest first; with ``all_teams`` of every team the caller is in, or all there are."""
     before = _read_cursor(wanted.cursor)
     with platform.database.read() as connection:
-        found = jobs.search(
-            connection, team_id, states=wanted.states, name=wanted.name, before=before, limit=wanted.limit + 1
+        search = jobs.Search(
+            team_ids=_teams_seen(connection, identity, wanted.all_teams),
+            states=wanted.states,
+            name=wanted.name,
+            cost_label=wanted.label,
+            array=wanted.array,
+            since=wanted.since,
+            until=wanted.until,
+            before=before,
         )
+        found = jobs.search(connection, search, wanted.limit + 1)
         page = found[: wanted.limit]
         cursor = _write_cursor(page[-1]) if len(found) > wanted.limit else None
-        if wanted.label is not None:
-            page = [job for job in page if job.spec.cost_label == wanted.label]
         return Page(tuple(job_views.plain(platform, connection, page)), cursor)
+
+
+def _teams_seen(connection: Connection, identity: Identity, all_teams: bool) -> tuple[str, ...] | None:
+    if not all_teams or identity.scope != "account":
+        return (identity.team_id,)
+    if identity.operator:
+        return None
+    return tuple(of.team.id for of in teams.teams_of(connection, identity.account_id))
 
 
 def cancel(platform: Platform, identity: Identity, ref: str) -> JobView:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, Row, Select, and_, func, insert, select, update
 
-from starverse.db.tables import allocations, counters, jobs, workspaces
+from starverse.db.tables import counters, jobs, workspaces
 from starverse.domain.errors import Conflict
 from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.specs import JobSpec
@@ -58,7 +58,8 @@ def insert_jobs(connection: Connection, new: Iterable[Job]) -> None:
     for job in new:
         spec = specs.setdefault(id(job.spec), _SPEC.dump_json(job.spec).decode())
         row = {name: getattr(job, name) for name in _FIELDS if name != "spec"}
-        rows.append({**row, "name": job.spec.name, "spec": spec, "tariff": job.spec.tariff})
+        copied = {"name": job.spec.name, "cost_label": job.spec.cost_label, "tariff": job.spec.tariff}
+        rows.append({**row, **copied, "spec": spec})
     connection.execute(insert(jobs), rows)
 
 
@@ -109,26 +110,42 @@ def open_of_name(connection: Connection, team_id: str, name: str, before: int) -
     return tuple(sorted({row.number for row in rows}))
 
 
-def search(
-    connection: Connection,
-    team_id: str | None,
-    *,
-    states: Collection[JobState] = (),
-    name: str | None = None,
-    before: tuple[int, int] | None = None,
-    limit: int = 100,
-) -> list[Job]:
-    """Newest first; ``team_id`` ``None``: every team (operators). ``before``: (number, array index or -1)."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Search:
+    """Which jobs; ``None`` and empty mean any. ``array``: the tasks of that array. ``since``/``until``: jobs
+    that existed in that span. ``before``: (number, array index or -1) of the last one seen."""
+
+    team_ids: tuple[str, ...] | None = None
+    states: Collection[JobState] = ()
+    name: str | None = None
+    cost_label: str | None = None
+    array: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    before: tuple[int, int] | None = None
+
+
+def search(connection: Connection, wanted: Search, limit: int) -> list[Job]:
+    """Newest first; the tasks of an array by their index."""
     query = _all()
     task = func.coalesce(jobs.c.array_index, -1)
-    if team_id is not None:
-        query = query.where(jobs.c.team_id == team_id)
-    if states:
-        query = query.where(jobs.c.state.in_(states))
-    if name is not None:
-        query = query.where(jobs.c.name == name)
-    if before is not None:
-        query = query.where((jobs.c.number < before[0]) | and_(jobs.c.number == before[0], task > before[1]))
+    if wanted.team_ids is not None:
+        query = query.where(jobs.c.team_id.in_(wanted.team_ids))
+    if wanted.states:
+        query = query.where(jobs.c.state.in_(wanted.states))
+    if wanted.name is not None:
+        query = query.where(jobs.c.name == wanted.name)
+    if wanted.cost_label is not None:
+        query = query.where(jobs.c.cost_label == wanted.cost_label)
+    if wanted.array is not None:
+        query = query.where(jobs.c.number == wanted.array, jobs.c.array_index.is_not(None))
+    if wanted.since is not None:
+        query = query.where(jobs.c.ended_at.is_(None) | (jobs.c.ended_at >= wanted.since))
+    if wanted.until is not None:
+        query = query.where(jobs.c.submitted_at < wanted.until)
+    if wanted.before is not None:
+        number, index = wanted.before
+        query = query.where((jobs.c.number < number) | and_(jobs.c.number == number, task > index))
     return _read(connection, query.order_by(jobs.c.number.desc(), task).limit(limit))
 
 
@@ -137,20 +154,6 @@ def open_successor(connection: Connection, checkpoints_id: str) -> Job | None:
     waiting = jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING])
     found = _read(connection, _all().where(jobs.c.checkpoints_id == checkpoints_id, waiting))
     return next(iter(found), None)
-
-
-def running_tasks(connection: Connection) -> dict[int, int]:
-    """Array number -> tasks that hold cards now."""
-    rows = connection.execute(
-        select(jobs.c.number, func.count())
-        .select_from(jobs.join(allocations, allocations.c.job_id == jobs.c.id))
-        .where(
-            jobs.c.array_index.is_not(None),
-            allocations.c.state.in_(["placed", "starting", "running", "stopping"]),
-        )
-        .group_by(jobs.c.number)
-    )
-    return {row[0]: row[1] for row in rows}
 
 
 def change(connection: Connection, job: Job, **changes: Any) -> Job:

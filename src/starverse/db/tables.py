@@ -194,6 +194,7 @@ jobs = Table(
     Column("workspace_id", IdText, ForeignKey("workspaces.id"), nullable=False),
     Column("checkpoints_id", IdText, ForeignKey("jobs.id"), nullable=False),
     Column("name", String(256), nullable=False),
+    Column("cost_label", String(256)),
     Column("spec", Text, nullable=False),
     Column("tariff", EnumText(Tariff), nullable=False),
     Column("state", EnumText(JobState), nullable=False),
