@@ -127,7 +127,7 @@ class Jobs:
             if text:
                 yield str(text)
             following = page.get("next_offset")
-            if not text or following is None or following == offset:
+            if not text or following is None or following == page.get("offset"):
                 return
             offset = int(following)
             attempt = page.get("attempt", attempt)

@@ -9,6 +9,7 @@ import click
 
 from starverse.cli.remote import datasets, exit_codes
 from starverse.cli.remote.commands import Group, command, yes_option
+from starverse.cli.remote.jobs import DECLARED_MARK
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.tables import columns, render_fields, render_table
 from starverse.cli.remote.wallet import Amount
@@ -252,6 +253,8 @@ def node_ls(session: Session) -> None:
         )
     titles = columns("NODE", "ZONE", "FABRIC", "STATE", "CARDS", ">FREE", ">OF", "MESSAGE")
     session.emit({"items": nodes}, lambda: render_table(titles, rows))
+    if any(card.get("declared") for found in nodes for card in found.get("cards") or ()):
+        session.note(DECLARED_MARK)
 
 
 @command("Start nothing new on a node; what runs there goes on.", name="drain")

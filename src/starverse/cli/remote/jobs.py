@@ -15,6 +15,7 @@ from starverse.cli.remote.tables import columns, render_fields, render_table
 from starverse.cli.remote.wording import length, when
 from starverse.client.shapes import Job, Why
 
+DECLARED_MARK = "*: a declared card, lent without being there"
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
@@ -87,6 +88,9 @@ def _cards(job: Job) -> str:
 def show(session: Session, job: str) -> None:
     found = session.client().jobs.get(job)
     session.emit(dict(found), lambda: job_text(found))
+    runs = found.get("allocations") or []
+    if any(card.get("declared") for run in runs for card in run.get("cards") or ()):
+        session.note(DECLARED_MARK)
 
 
 def job_text(job: Job) -> str:

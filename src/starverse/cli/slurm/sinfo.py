@@ -94,7 +94,7 @@ def main(arguments: Sequence[str], session: Session) -> int:
     lines = [line for line in _lines(read, session) if wanted is None or line.state in wanted]
     if "list-reasons" in read:
         lines = [line for line in lines if line.reason]
-    text = sinfo_lines(lines, layout, header="noheader" not in read)
+    text = sinfo_lines(lines, layout, header="noheader" not in read, by_node="Node" in read)
     if "long" in read and "noheader" not in read:
         text.insert(0, date_stamp(now, zone))
     session.write("".join(f"{line}\n" for line in text))
