@@ -453,6 +453,7 @@ def _jobs() -> None:
         sa.Column("workspace_id", sa.String(length=64), nullable=False),
         sa.Column("checkpoints_id", sa.String(length=64), nullable=False),
         sa.Column("name", sa.String(length=256), nullable=False),
+        sa.Column("cost_label", sa.String(length=256), nullable=True),
         sa.Column("spec", sa.Text(), nullable=False),
         sa.Column("tariff", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
