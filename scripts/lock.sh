@@ -15,11 +15,11 @@ fi
 compile() { # compile OUTPUT INPUTS...
     output=$1
     shift
-    "$UV" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-        --no-emit-find-links --custom-compile-command "make lock" --output-file "requirements/$output" "$@"
+    "$UV" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+        --custom-compile-command "make lock" --output-file "requirements/$output" "$@"
 }
 
 compile base.txt --extra blake3 pyproject.toml
-compile demo.txt --extra blake3 pyproject.toml requirements/demo.in
-compile dev.txt --extra blake3 pyproject.toml requirements/demo.in requirements/dev.in
+compile demo.txt -c requirements/base.txt --extra blake3 pyproject.toml requirements/demo.in
+compile dev.txt -c requirements/base.txt --extra blake3 pyproject.toml requirements/demo.in requirements/dev.in
 ! grep -nE '[a-z]+://' requirements/*.txt || { echo "lock: an address got into the lock files" >&2; exit 1; }
