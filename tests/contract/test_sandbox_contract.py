@@ -128,7 +128,7 @@ def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platfor
 
 
 def _build(platform: Platform, name: str, uid: int = TEAM_UID, **changes: Any) -> LaunchSpec:
-    if platform.python != sys.executable:  # that Python has no starverse installed
+    if platform.python != sys.executable or "PYTHONPATH" in os.environ:  # starverse is not installed there
         changes["environment"] = (("PYTHONPATH", str(SOURCE)),)
     return build_launch(platform.data, name, unix_uid=uid if platform.is_root else None, **changes)
 

@@ -32,8 +32,10 @@ class Workload:
         self._folder = folder
         self._driver = driver
         self._received = b""
+        self._first = 0
         self._supervisor = 0
         self._script = 0
+        self._inside_ids = (0, 0)
         self._control = -1
         self.child = 0
         self.child_handle = -1
@@ -96,10 +98,11 @@ class Workload:
         return True
 
     def processes_inside(self) -> list[int]:
-        """All processes of the script, as host ids: the sandbox's own first processes are not among them."""
+        """All processes of the script, orphans too, as host ids; the sandbox's own are not among them."""
         if not self._find_script():
             return []
-        return processes.find_descendants(self._supervisor)
+        found = processes.find_descendants(self.child)
+        return [pid for pid in found if pid not in (self._first, self._supervisor)]
 
     def script(self) -> int:
         """The batch shell's host id; 0 before it is known."""
@@ -134,7 +137,8 @@ class Workload:
     def _hear(self, line: str) -> None:
         word, _, rest = line.partition(" ")
         if word == "ready":
-            self._inside_ids = [int(text) for text in rest.split()]
+            supervisor, script = rest.split()
+            self._inside_ids = (int(supervisor), int(script))
             self.ready = True
         elif word == "failed":
             self.refusal = rest
@@ -150,6 +154,7 @@ class Workload:
         if self._supervisor == 0:
             candidates = [self.child, *processes.find_descendants(self.child)]
             by_inside = {processes.read_inside_pid(pid): pid for pid in candidates}
+            self._first = by_inside.get(1, 0)  # bubblewrap's init, which takes up orphans
             self._supervisor = by_inside.get(self._inside_ids[0], 0)
             self._script = by_inside.get(self._inside_ids[1], 0)
         return self._supervisor != 0
