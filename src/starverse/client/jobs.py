@@ -118,19 +118,24 @@ class Jobs:
         return cast(Job, self._transport.send(Call("POST", f"{_job(ref)}:resume")))
 
     def log_text(self, ref: str, *, attempt: int | None = None, stream: str = "out") -> Iterator[str]:
-        """The log as it stands now, piece by piece; of all attempts or of one."""
-        offset: int | None = None
-        while True:
-            query = {"attempt": attempt, "stream": stream, "offset": offset}
-            page = self._transport.send(Call("GET", f"{_job(ref)}/logs", query))
-            text = page.get("text") or ""
-            if text:
-                yield str(text)
-            following = page.get("next_offset")
-            if not text or following is None or following == page.get("offset"):
-                return
-            offset = int(following)
-            attempt = page.get("attempt", attempt)
+        """The log as it stands now, piece by piece; ``attempt`` ``None``: of all runs in order."""
+        newest = attempt
+        if attempt is None:
+            newest = int(self._log_page(ref, None, stream, 0).get("attempt") or 0)
+        for each in range(attempt or 1, (newest or 0) + 1):
+            offset = 0
+            while True:
+                page = self._log_page(ref, each, stream, offset)
+                if page.get("text"):
+                    yield str(page["text"])
+                following = int(page.get("next_offset") or 0)
+                if following <= offset:
+                    break
+                offset = following
+
+    def _log_page(self, ref: str, attempt: int | None, stream: str, offset: int) -> dict[str, Any]:
+        query = {"attempt": attempt, "stream": stream, "offset": offset}
+        return self._transport.send(Call("GET", f"{_job(ref)}/logs", query))
 
     def follow_log(
         self,
@@ -141,8 +146,10 @@ class Jobs:
         last_event_id: str | None = None,
         on_break: Callable[[ClientError], None] = lambda error: None,
     ) -> Iterator[Event]:
-        """The log from its start (or after ``last_event_id``) as it grows, up to the job's end."""
-        call = Call("GET", f"{_job(ref)}/logs:follow", {"attempt": attempt, "stream": stream})
+        """The log as it grows, to the job's end: from its start, from a run, or after an event."""
+        call = Call("GET", f"{_job(ref)}/logs:follow", {"stream": stream})
+        if last_event_id is None and attempt is not None:
+            last_event_id = f"{attempt}:0"
         return follow(self._transport, call, last_event_id=last_event_id, on_break=on_break)
 
     def wait(self, ref: str, *, on_break: Callable[[ClientError], None] = lambda error: None) -> Job:

@@ -182,7 +182,7 @@ def explanation() -> dict[str, Any]:
     """The charge of :func:`bill`, step by step."""
     return {
         **bill()["charges"][0],
-        "price_book": {"id": "pb-1", "effective_from": "2026-01-01T00:00:00Z"},
+        "price_books": [{"id": "pb-1", "effective_from": "2026-01-01T00:00:00Z"}],
         "steps": ["2 cards x 1800 s at CNY 0.498 = CNY 0.498", "a coupon pays at most 30 %: CNY 0.1743"],
         "transfers": [{"id": "tr-1", "kind": "post", "amount_micro": 581_000}],
     }

@@ -82,17 +82,40 @@ def test_a_server_that_stays_away_is_given_up_with_its_error(api: FakeApi) -> No
     assert GIVE_UP_SECONDS <= sum(waited) < GIVE_UP_SECONDS + 10
 
 
-def test_a_whole_log_is_read_piece_by_piece(api: FakeApi) -> None:
+def page(attempt: int, offset: int, text: str) -> dict[str, object]:
+    following = offset + len(text)
+    return {"attempt": attempt, "attempts": 2, "offset": offset, "next_offset": following, "text": text}
+
+
+def test_the_log_of_all_runs_is_read_piece_by_piece(api: FakeApi) -> None:
+    newest = page(2, 0, "de")
     api.on(
         "GET",
         "/jobs/7/logs",
-        {"attempt": 1, "offset": 0, "next_offset": 3, "text": "abc", "ended": False},
-        {"attempt": 1, "offset": 3, "next_offset": 5, "text": "de", "ended": True},
-        {"attempt": 1, "offset": 5, "next_offset": 5, "text": "", "ended": True},
+        newest,
+        page(1, 0, "ab"),
+        page(1, 2, "c"),
+        page(1, 3, ""),
+        newest,
+        page(2, 2, ""),
     )
     with Client(Settings(api.url)) as client:
         assert "".join(client.jobs.log_text("7")) == "abcde"
-    assert [seen.query.get("offset") for seen in api.seen] == [None, ["3"], ["5"]]
+    asked = [(seen.query.get("attempt"), seen.query["offset"]) for seen in api.seen[1:]]
+    assert asked == [(["1"], ["0"]), (["1"], ["2"]), (["1"], ["3"]), (["2"], ["0"]), (["2"], ["2"])]
+
+
+def test_a_job_that_never_ran_has_an_empty_log(api: FakeApi) -> None:
+    api.on("GET", "/jobs/7/logs", page(0, 0, ""))
+    with Client(Settings(api.url)) as client:
+        assert list(client.jobs.log_text("7")) == []
+
+
+def test_following_from_a_run_on_starts_at_its_first_byte(api: FakeApi) -> None:
+    api.on("GET", FOLLOW, Reply(200, sse(("end", "2:0", {"state": "succeeded"})), STREAM))
+    with Client(Settings(api.url)) as client:
+        list(client.jobs.follow_log("7", attempt=2))
+    assert api.seen[0].headers["last-event-id"] == "2:0"
 
 
 def test_waiting_asks_until_the_job_has_ended_and_survives_a_restart(api: FakeApi) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ def account_ls(session: Session) -> None:
 
 @command("Change an account.", name="set")
 @click.argument("email")
-@click.option("--member/--no-member", default=None, help="Education membership: -10 %.")
+@click.option("--member", metavar="CLASS", help="Member class of the price book, such as edu.")
+@click.option("--no-member", is_flag=True, help="Take the member class away.")
 @click.option("--disabled/--enabled", default=None, help="Whether it may sign in.")
 @click.option("--operator/--no-operator", default=None)
 @click.option("--password", "new_password", is_flag=True, help="Ask for a new password.")
@@ -98,18 +100,19 @@ def account_ls(session: Session) -> None:
 def account_set(
     session: Session,
     email: str,
-    member: bool | None,
+    member: str | None,
+    no_member: bool,
     disabled: bool | None,
     operator: bool | None,
     new_password: bool,
     yes: bool,
 ) -> None:
-    flags = {"member": member, "disabled": disabled, "operator": operator}
+    flags = {"member": "" if no_member else member, "disabled": disabled, "operator": operator}
     changes: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if new_password:
         changes["password"] = session.secret("New password: ", "STARVERSE_NEW_PASSWORD")
     if not changes:
-        raise click.UsageError("say what to change, such as --member")
+        raise click.UsageError("say what to change, such as --member edu")
     if disabled:
         session.confirm(f"Disable {email}?", yes=yes)
     _tell_account(session, session.client().admin.set_account(email, changes))
@@ -119,10 +122,16 @@ def account_set(
     "Make an account an operator, with the token that the server left in its data folder.", name="operator"
 )
 @click.argument("email")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Data folder.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Data folder of the server. [default: of this machine]",
+)
 @click.option("--off", is_flag=True, help="No longer an operator.")
 def account_operator(session: Session, email: str, data: Path | None, off: bool) -> None:
     changes = {"operator": not off}
+    data = data or _local_data_folder(session)
     if data is None:
         _tell_account(session, session.client().admin.set_account(email, changes))
         return
@@ -134,6 +143,18 @@ def account_operator(session: Session, email: str, data: Path | None, off: bool)
     api = url_file.read_text(encoding="utf-8") if url_file.exists() else session.client().settings.api
     with Client(Settings(normal_api(api), token)) as client:
         _tell_account(session, client.admin.set_account(email, changes))
+
+
+def _local_data_folder(session: Session) -> Path | None:
+    """The data folder of a server on this machine, where its operator token may be read."""
+    configured = session.environ.get("STARVERSE_SERVER__DATA")
+    if configured:
+        folder = Path(configured)
+    else:
+        import platformdirs
+
+        folder = Path(platformdirs.user_data_dir("starverse"))
+    return folder if os.access(folder / OPERATOR_TOKEN_FILE, os.R_OK) else None
 
 
 def _tell_account(session: Session, found: dict[str, Any]) -> None:
@@ -212,15 +233,15 @@ def _status_text(found: dict[str, Any]) -> str:
         rows = [
             (
                 r.get("name"),
-                r.get("state"),
-                when(r.get("last_run_at")),
-                r.get("runs"),
+                "healthy" if r.get("healthy") else "FAILING",
+                when(r.get("last_at")),
+                r.get("activations"),
                 r.get("failures"),
-                r.get("last_error") or r.get("message"),
+                r.get("message"),
             )
             for r in reconcilers
         ]
-        titles = columns("RECONCILER", "STATE", "LAST RUN", ">RUNS", ">FAILURES", "LAST ERROR")
+        titles = columns("RECONCILER", "STATE", "LAST RUN", ">RUNS", ">FAILURES", "MESSAGE")
         parts.append(render_table(titles, rows))
     for name, value in found.items():
         if name == "reconcilers":

@@ -89,7 +89,8 @@ def explain(session: Session, charge: str) -> None:
     session.emit(found, lambda: _explanation(found))
 
 
-def _explanation(found: dict[str, Any]) -> str:
+def _explanation(answer: dict[str, Any]) -> str:
+    found = {**(answer.get("charge") or {}), **answer}
     head = render_fields(
         [
             ("charge", found.get("id")),
@@ -98,7 +99,7 @@ def _explanation(found: dict[str, Any]) -> str:
             ("from", when(found.get("start"))),
             ("to", when(found.get("end"))),
             ("total", f"CNY {yuan(found.get('total_micro') or 0)}"),
-            ("price book", _price_book(found.get("price_book"))),
+            ("price book", [_price_book(book) for book in found.get("price_books") or ()]),
         ]
     )
     segments = [_segment(segment) for segment in found.get("segments") or ()]
@@ -113,8 +114,6 @@ def _explanation(found: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _price_book(book: Any) -> str | None:
-    if isinstance(book, dict):
-        since = when(book.get("effective_from"))
-        return f"{book.get('id')}" + (f", in force from {since}" if since else "")
-    return str(book) if book else None
+def _price_book(book: dict[str, Any]) -> str:
+    since = when(book.get("effective_from"))
+    return f"{book.get('id')}" + (f" (in force from {since})" if since else "")

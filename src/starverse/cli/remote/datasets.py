@@ -64,6 +64,7 @@ def add(session: Session, name: str, path: str, title: str, source: str, licence
 @click.argument("name")
 def verify(session: Session, name: str) -> None:
     result = session.client().shelf.verify_dataset(name)
+    result = {**(result.get("dataset") or {}), **result}
     faults = result.get("faults") or []
     session.emit(
         result,

@@ -178,7 +178,9 @@ def _fact(fact: object) -> str:
 @command("Print a job's log; -f follows it to the end.")
 @click.argument("job", metavar="JOB")
 @click.option("--follow", "-f", is_flag=True)
-@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Only this run; default: all.")
+@click.option(
+    "--attempt", type=click.IntRange(1), metavar="N", help="Only this run; with -f from it on. Default: all."
+)
 @click.option("--stderr", is_flag=True, help="The file of --error, where the job has one.")
 def logs(session: Session, job: str, follow: bool, attempt: int | None, stderr: bool) -> None:
     stream = "err" if stderr else "out"

@@ -122,7 +122,7 @@ def test_a_log_is_printed_as_it_is(api: FakeApi, line: CommandLine) -> None:
     api.on("GET", "/jobs/12/logs", {"attempt": 2, "offset": 0, "next_offset": 0, "text": "50%\r100%\n"})
     ran = line.run("job", "logs", "12", "--attempt", "2", "--stderr")
     assert ran.out == "50%\r100%\n"
-    assert api.seen[0].query == {"attempt": ["2"], "stream": ["err"]}
+    assert api.seen[0].query == {"attempt": ["2"], "stream": ["err"], "offset": ["0"]}
 
 
 def test_following_tells_gaps_and_breaks_on_stderr(api: FakeApi, line: CommandLine) -> None:
@@ -246,8 +246,8 @@ def test_operators_set_prices_accounts_and_gifts(api: FakeApi, line: CommandLine
     api.on("PATCH", "/admin/accounts/a%40b.c", ACCOUNT)
     api.on("POST", "/admin/teams/lab/grants", Reply(201, {"id": "g"}))
     assert line.run("admin", "price", "set", str(tmp_path / "book.yaml")).out == "pb\n"
-    assert line.run("admin", "account", "set", "a@b.c", "--member", "--enabled").code == 0
-    assert api.seen[-1].json == {"member": True, "disabled": False}
+    assert line.run("admin", "account", "set", "a@b.c", "--member", "edu", "--enabled").code == 0
+    assert api.seen[-1].json == {"member": "edu", "disabled": False}
     assert line.run("admin", "team", "grant", "lab", "coupon", "50", "--reason", "paper").out == "g\n"
     assert api.seen[-1].json == {"kind": "coupon", "amount": "50", "reason": "paper"}
 
