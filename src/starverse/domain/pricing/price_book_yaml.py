@@ -7,7 +7,7 @@ nothing else here imports it.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -52,7 +52,8 @@ def load_price_book(text: str) -> PriceBook:
 
 def shipped_price_book_text() -> str:
     """The text of the price book that a new platform starts with."""
-    return (resources.files("starverse.domain.pricing") / "shipped_price_book.yaml").read_text("utf-8")
+    # importlib.resources would take a tenth of the time of a whole `starverse quote`
+    return Path(__file__).with_name("shipped_price_book.yaml").read_text("utf-8")
 
 
 def shipped_price_book() -> PriceBook:
