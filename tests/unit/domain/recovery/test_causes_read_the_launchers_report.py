@@ -22,7 +22,9 @@ def report(
     return replace(ENDED, exit_code=code, exit_signal=sig, stopped_by=stopped_by, **changes)  # type: ignore[arg-type]
 
 
-NOTICED = {"stopped_by": "notice", "notice_reason": "reclaim"}
+def noticed(code: int | None = None, sig: int | None = None) -> LauncherState:
+    return report(code, sig, stopped_by="notice", notice_reason="reclaim")
+
 
 CASES: dict[str, tuple[EndFacts, EndCause]] = {
     "exit 0": (EndFacts(report(0)), C.COMPLETED),
@@ -31,10 +33,10 @@ CASES: dict[str, tuple[EndFacts, EndCause]] = {
     "a signal of its own": (EndFacts(report(sig=11)), C.USER_CODE),
     "out of memory": (EndFacts(report(sig=9, out_of_memory=True)), C.OUT_OF_MEMORY),
     "out of memory without a signal": (EndFacts(report(137, out_of_memory=True)), C.OUT_OF_MEMORY),
-    "exit 0 after a notice": (EndFacts(report(0, **NOTICED), N.RECLAIM), C.COMPLETED),
-    "exit 99 after a notice": (EndFacts(report(99, **NOTICED), N.RECLAIM), C.RECLAIMED),
-    "exit 1 after a notice": (EndFacts(report(1, **NOTICED), N.RECLAIM), C.RECLAIMED),
-    "killed after a notice": (EndFacts(report(sig=9, **NOTICED), N.RECLAIM), C.RECLAIMED),
+    "exit 0 after a notice": (EndFacts(noticed(0), N.RECLAIM), C.COMPLETED),
+    "exit 99 after a notice": (EndFacts(noticed(99), N.RECLAIM), C.RECLAIMED),
+    "exit 1 after a notice": (EndFacts(noticed(1), N.RECLAIM), C.RECLAIMED),
+    "killed after a notice": (EndFacts(noticed(sig=9), N.RECLAIM), C.RECLAIMED),
     "exit 1 before the notice arrived": (EndFacts(report(1), N.RECLAIM), C.USER_CODE),
     "time limit": (EndFacts(report(sig=15, stopped_by="time_limit"), N.TIME_LIMIT), C.TIME_LIMIT),
     "time limit by the launcher alone": (EndFacts(report(sig=15, stopped_by="time_limit")), C.TIME_LIMIT),
@@ -47,9 +49,9 @@ CASES: dict[str, tuple[EndFacts, EndCause]] = {
         EndFacts(report(99, stopped_by="unfunded"), N.WINDOW_CLOSED),
         C.WINDOW,
     ),
-    "no money": (EndFacts(report(99, **NOTICED), N.NO_MONEY), C.MONEY),
-    "cost limit": (EndFacts(report(99, **NOTICED), N.COST_MAX), C.COST_MAX),
-    "window closed": (EndFacts(report(99, **NOTICED), N.WINDOW_CLOSED), C.WINDOW),
+    "no money": (EndFacts(noticed(99), N.NO_MONEY), C.MONEY),
+    "cost limit": (EndFacts(noticed(99), N.COST_MAX), C.COST_MAX),
+    "window closed": (EndFacts(noticed(99), N.WINDOW_CLOSED), C.WINDOW),
     "only the launcher's word for the notice": (
         EndFacts(report(1, stopped_by="notice", notice_reason="window_closed")),
         C.WINDOW,
@@ -65,7 +67,7 @@ CASES: dict[str, tuple[EndFacts, EndCause]] = {
     ),
     "done just before the cancel arrived": (EndFacts(report(0), cancel_requested=True), C.COMPLETED),
     "a faulty card": (EndFacts(report(1), card_fault="card 3: fell off the bus"), C.CARD_FAULT),
-    "a faulty card under notice": (EndFacts(report(99, **NOTICED), N.CARD_FAULT), C.CARD_FAULT),
+    "a faulty card under notice": (EndFacts(noticed(99), N.CARD_FAULT), C.CARD_FAULT),
     "done in spite of a faulty card": (EndFacts(report(0), card_fault="card 3"), C.COMPLETED),
     "lost": (EndFacts(ENDED, lost=True), C.NODE_LOST),
     "stopped by the platform for no reason on record": (

@@ -312,3 +312,51 @@ def test_instances_without_an_end_promise_no_shadow_start() -> None:
 
 def test_no_node_known_yet_keeps_everyone_waiting() -> None:
     assert wait(decided(Snapshot((), waiting=(a_job("a"),))), "a").message == "no node is known yet"
+
+
+def test_what_is_promised_to_one_gang_is_not_counted_on_by_the_next() -> None:
+    going = an_allocation("s", a_share("n1", *range(8)), notice_deadline=at(100))
+    jobs = (a_job("a", 8), a_job("b", 8, submitted_at=at(-1), time_limit_seconds=60))
+    decision = decided(Snapshot(EIGHT, (going,), jobs))
+    assert wait(decision, "a").start_estimate == at(110)
+    assert wait(decision, "b").start_estimate == at(110 + 3600)
+
+
+def test_a_second_shadow_start_comes_after_the_first() -> None:
+    firm = an_allocation("f", a_share("n1", *range(8)), tariff=Tariff.ON_DEMAND, expected_end_at=at(600))
+    jobs = (a_job("a", 8), a_job("b", 8, tariff=Tariff.SPOT))
+    decision = decided(Snapshot(EIGHT, (firm,), jobs))
+    assert [wait(decision, job).start_estimate for job in "ab"] == [at(600), at(4200)]
+
+
+def test_a_shadow_start_counts_on_what_its_claim_may_reclaim() -> None:
+    firm = an_allocation("f", a_share("n1", 0, 1, 2, 3), tariff=Tariff.ON_DEMAND, expected_end_at=at(600))
+    spot = an_allocation("s", a_share("n1", 4, 5, 6, 7), expected_end_at=at(80_000))
+    for tariff, start in ((Tariff.ON_DEMAND, 600), (Tariff.SPOT, 80_000)):
+        decision = decided(Snapshot(EIGHT, (firm, spot), (a_job("a", 8, tariff=tariff),)))
+        assert wait(decision, "a").start_estimate == at(start)
+
+
+def test_two_claimants_wait_each_for_the_cards_reclaimed_for_it() -> None:
+    gone = (
+        an_allocation("s", a_share("n1", *range(8)), notice_deadline=at(100), reclaimed_for=JobId("b")),
+        an_allocation("t", a_share("n2", *range(8)), notice_deadline=at(50), reclaimed_for=JobId("a")),
+    )
+    jobs = (a_job("b", 8, promised_at=at(-20)), a_job("a", 8, promised_at=at(-70)))
+    decision = decided(Snapshot((a_node("n1"), a_node("n2")), gone, jobs))
+    assert [wait(decision, job).start_estimate for job in "ab"] == [at(60), at(110)]
+
+
+def test_the_claimant_that_was_promised_first_goes_first() -> None:
+    jobs = (
+        a_job("new", 8, promised_at=at(-10), submitted_at=at(-900)),
+        a_job("old", 8, promised_at=at(-60), submitted_at=at(-100)),
+    )
+    assert list(nodes(decided(Snapshot(EIGHT, waiting=jobs)))) == ["old"]
+
+
+def test_a_node_list_longer_than_the_gang_is_refused() -> None:
+    decision = decided(
+        Snapshot((a_node("n1"), a_node("n2")), waiting=(a_job("a", 1, nodelist=("n1", "n2")),))
+    )
+    assert decision.refusals[0].message == "the node list names 2 nodes, the job asks for 1"
