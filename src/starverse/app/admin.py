@@ -26,6 +26,10 @@ from starverse.domain.money import Money
 CHECKS = (*INVARIANTS, "open_holds_match")
 
 
+EventView = StoredEvent
+"""An event and its place in the order recorded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Counts for metrics: nothing of any team."""

@@ -18,6 +18,18 @@ from starverse.app.platform import Platform
 from starverse.db.job_pulses import JobPulse, pulses
 from starverse.domain.errors import FieldFault, Invalid, NotFound
 
+__all__ = [
+    "FollowStart",
+    "JobPulse",
+    "LogPart",
+    "LogRequest",
+    "begin_follow",
+    "log_path",
+    "read_log",
+    "read_piece",
+    "read_pulses",
+]
+
 STREAMS = ("out", "err")
 BYTES_DEFAULT = 256 * 1024
 BYTES_MAX = 4 * 1024**2
@@ -99,16 +111,21 @@ def read_log(platform: Platform, identity: Identity, ref: str, request: LogReque
 class FollowStart:
     """Where a follower begins: before ``offset`` of ``attempt`` everything was told already."""
 
-    job_id: str
+    pulse: JobPulse
     stream: str
     attempt: int
     offset: int
 
 
 def begin_follow(
-    platform: Platform, identity: Identity, ref: str, stream: str, last_event_id: str | None
+    platform: Platform,
+    identity: Identity,
+    ref: str,
+    stream: str,
+    last_event_id: str | None = None,
+    attempt: int | None = None,
 ) -> FollowStart:
-    """Where to follow from: the event seen last, else the beginning of the first attempt that has a log."""
+    """Where to follow from: the event seen last, else the beginning of ``attempt`` (default: the first)."""
     _check(LogRequest(stream=stream))
     pulse = _pulse(platform, identity, ref)
     if last_event_id:
@@ -116,8 +133,8 @@ def begin_follow(
         if found is None:
             fault = FieldFault("Last-Event-ID", ascii(last_event_id)[:80], "attempt:offset, as sent before")
             raise Invalid(faults=[fault])
-        return FollowStart(pulse.job_id, stream, max(1, int(found[1])), int(found[2]))
-    return FollowStart(pulse.job_id, stream, 1, 0)
+        return FollowStart(pulse, stream, max(1, int(found[1])), int(found[2]))
+    return FollowStart(pulse, stream, attempt or 1, 0)
 
 
 def read_pulses(platform: Platform, job_ids: Collection[str]) -> dict[str, JobPulse]:

@@ -210,11 +210,15 @@ class SubmitResult:
 @dataclass(frozen=True, slots=True)
 class JobFilter:
     """Which jobs to list, newest first. Empty ``states``: all. ``all_teams``: of every team the caller is in
-    (an operator: every team there is). ``label`` is a cost label. ``limit`` is between 1 and 1000."""
+    (an operator: every team there is). ``label`` is a cost label, ``array`` an array's number; ``since`` and
+    ``until``: jobs that existed in [since, until). ``limit`` is between 1 and 1000."""
 
     states: tuple[JobState, ...] = ()
     name: str | None = None
     label: str | None = None
+    array: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
     all_teams: bool = False
     limit: int = PAGE_ITEMS_DEFAULT
     cursor: str | None = None

@@ -25,6 +25,7 @@ class JobPulse:
     state: JobState
     reason: str
     exit_code: int | None
+    exit_signal: int | None
     attempt: int
     running: bool
     notice: tuple[str, datetime] | None = None
@@ -37,9 +38,11 @@ class JobPulse:
 def pulses(connection: Connection, job_ids: Collection[str]) -> dict[str, JobPulse]:
     """Job id -> its pulse; unknown ids are left out."""
     found = {
-        row.id: JobPulse(row.id, row.state, row.reason, row.exit_code, 0, False)
+        row.id: JobPulse(row.id, row.state, row.reason, row.exit_code, row.exit_signal, 0, False)
         for row in connection.execute(
-            select(jobs.c.id, jobs.c.state, jobs.c.reason, jobs.c.exit_code).where(jobs.c.id.in_(job_ids))
+            select(jobs.c.id, jobs.c.state, jobs.c.reason, jobs.c.exit_code, jobs.c.exit_signal).where(
+                jobs.c.id.in_(job_ids)
+            )
         )
     }
     runs = connection.execute(
@@ -64,6 +67,7 @@ def pulses(connection: Connection, job_ids: Collection[str]) -> dict[str, JobPul
             job.state,
             job.reason,
             job.exit_code,
+            job.exit_signal,
             row.attempt,
             state in OPEN_ALLOCATION_STATES,
             notice,

@@ -3,23 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 
 from starverse import __version__
+from starverse.app.logs import read_pulses
 from starverse.app.platform import Platform
 from starverse.app.rate_limits import AttemptLimits, Attempts
 from starverse.app.views import ReconcilerStatus
-from starverse.http import accounts, health, metrics, problems, teams, topups, wallet
+from starverse.http import (
+    accounts,
+    admin,
+    bill,
+    datasets,
+    files,
+    health,
+    jobs,
+    metrics,
+    offers,
+    problems,
+    streams,
+    teams,
+    topups,
+    wallet,
+)
 from starverse.http.metrics import RequestMetrics
 from starverse.http.middleware import BodyLimit, Envelope
+from starverse.http.pulses import PulseHub
 from starverse.http.security import known_query
+from starverse.http.streams import READERS
 
 API_PREFIX = "/api/v1"
 
-_ROUTERS = (accounts.router, teams.router, wallet.router, topups.router)
+_ROUTERS = (
+    accounts.router,
+    teams.router,
+    offers.router,
+    files.router,
+    streams.router,
+    jobs.router,
+    datasets.router,
+    wallet.router,
+    topups.router,
+    bill.router,
+    admin.router,
+)
 
 
 def make_app(
@@ -29,6 +60,22 @@ def make_app(
     attempt_limits: AttemptLimits | None = None,
 ) -> FastAPI:
     """The API over a platform; ``reconciler_status`` is asked by ``GET /admin/status``."""
+    app = bare_app()
+    app.state.platform = platform
+    app.state.attempts = Attempts(attempt_limits)
+    app.state.reconciler_status = reconciler_status
+    app.state.pulses = PulseHub(lambda job_ids: read_pulses(platform, job_ids))
+    app.state.log_readers = ThreadPoolExecutor(READERS, thread_name_prefix="log-reader")
+    registry = CollectorRegistry()
+    app.include_router(metrics.make_router(platform, registry))
+    problems.install(app)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(Envelope, metrics=RequestMetrics(registry))
+    return app
+
+
+def bare_app() -> FastAPI:
+    """The endpoints without a platform behind them: enough to describe the API."""
     app = FastAPI(
         title="starverse",
         version=__version__,
@@ -39,19 +86,13 @@ def make_app(
         responses=problems.PROBLEM_RESPONSES,
         generate_unique_id_function=_operation_id,
     )
-    app.state.platform = platform
-    app.state.attempts = Attempts(attempt_limits)
-    app.state.reconciler_status = reconciler_status
-    registry = CollectorRegistry()
     api = APIRouter(prefix=API_PREFIX)
     for router in _ROUTERS:
         api.include_router(router)
     app.include_router(api)
     app.include_router(health.router)
-    app.include_router(metrics.make_router(platform, registry))
-    problems.install(app)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(Envelope, metrics=RequestMetrics(registry))
+    describe = app.openapi
+    app.openapi = lambda: problems.with_schemas(describe())  # type: ignore[method-assign]
     return app
 
 

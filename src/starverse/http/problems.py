@@ -89,6 +89,14 @@ PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+def with_schemas(description: dict[str, Any]) -> dict[str, Any]:
+    """An OpenAPI description with the shapes of problems, which its ``default`` responses name."""
+    schema = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    inner = schema.pop("$defs", {})
+    description["components"]["schemas"].update({"Problem": schema, **inner})
+    return description
+
+
 def status_of(error: StarverseError) -> int:
     """The HTTP status of an error."""
     if error.code in STATUS_OF_CODE:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from starverse.app.bill import Explanation
 from starverse.http.shapes import Amount, In, InstantText, Out
 
 
@@ -113,3 +114,126 @@ class NotificationOut(Out):
     """The order that was paid."""
 
     order: str
+
+
+class SegmentOut(Out):
+    """Part of a charge at one rate; ``on_demand`` is what the same seconds cost on demand."""
+
+    start: InstantText
+    end: InstantText
+    cards: int
+    tariff: str
+    rate_micro_per_card_hour: str
+    factors: dict[str, Any]
+    amount_micro: int
+    amount: str
+    on_demand_micro: int
+    on_demand: str
+
+
+class ChargeOut(Out):
+    """A charge: what ran when, at which rates, and who paid."""
+
+    id: str
+    job: str
+    job_id: str
+    attempt: int
+    start: InstantText
+    end: InstantText
+    tariff: str
+    card: str | None
+    fabric: str
+    cost_label: str | None
+    total_micro: int
+    total: str
+    coupon_micro: int
+    coupon: str
+    credit_micro: int
+    credit: str
+    cash_micro: int
+    cash: str
+    written_off_micro: int
+    written_off: str
+    on_demand_micro: int
+    on_demand: str
+    segments: list[SegmentOut]
+
+
+class OpenEstimateOut(Out):
+    """What runs now and is not charged yet."""
+
+    job: str
+    attempt: int
+    since: InstantText
+    until: InstantText
+    amount_micro: int
+    amount: str
+
+
+class BillOut(Out):
+    """``rounded`` is ``total`` to the fen, once per statement; ``rounding`` is the difference."""
+
+    team: str
+    total_micro: int
+    total: str
+    coupon_micro: int
+    coupon: str
+    credit_micro: int
+    credit: str
+    cash_micro: int
+    cash: str
+    written_off_micro: int
+    written_off: str
+    credit_back_micro: int
+    credit_back: str
+    rounding_micro: int
+    rounding: str
+    rounded_micro: int
+    rounded: str
+    lost_work_seconds: int
+    on_demand_total_micro: int
+    on_demand_total: str
+    saved_micro: int
+    saved: str
+    charges: list[ChargeOut]
+    open: list[OpenEstimateOut]
+
+
+class BookRefOut(Out):
+    """A price-book version that a charge used."""
+
+    id: str
+    effective_from: InstantText
+
+
+class ChargeTransferOut(Out):
+    """Money that moved for a charge, between ledger accounts of these kinds."""
+
+    id: str
+    at: InstantText
+    kind: str
+    purpose: str
+    debit: str
+    credit: str
+    amount_micro: int
+    amount: str
+
+
+class ExplanationOut(ChargeOut):
+    """A charge with its arithmetic in words; ``price_book`` is the version at its start."""
+
+    steps: list[str]
+    price_book: BookRefOut | None
+    price_books: list[BookRefOut]
+    transfers: list[ChargeTransferOut]
+
+    @classmethod
+    def made(cls, view: Explanation) -> ExplanationOut:
+        first = view.price_books[0] if view.price_books else None
+        return cls.of(
+            view.charge,
+            steps=view.steps,
+            price_book=first,
+            price_books=view.price_books,
+            transfers=view.transfers,
+        )

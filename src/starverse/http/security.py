@@ -69,7 +69,7 @@ def identified(
         str | None,
         Header(
             max_length=600,
-            description="Team to act for, percent-encoded; default: the token's, else your own",
+            description="Team to act for, percent-encoded",
         ),
     ] = None,
 ) -> Identity:
