@@ -147,9 +147,7 @@ class Jobs:
         on_break: Callable[[ClientError], None] = lambda error: None,
     ) -> Iterator[Event]:
         """The log as it grows, to the job's end: from its start, from a run, or after an event."""
-        call = Call("GET", f"{_job(ref)}/logs:follow", {"stream": stream})
-        if last_event_id is None and attempt is not None:
-            last_event_id = f"{attempt}:0"
+        call = Call("GET", f"{_job(ref)}/logs:follow", {"attempt": attempt, "stream": stream})
         return follow(self._transport, call, last_event_id=last_event_id, on_break=on_break)
 
     def wait(self, ref: str, *, on_break: Callable[[ClientError], None] = lambda error: None) -> Job:

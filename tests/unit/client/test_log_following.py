@@ -111,11 +111,11 @@ def test_a_job_that_never_ran_has_an_empty_log(api: FakeApi) -> None:
         assert list(client.jobs.log_text("7")) == []
 
 
-def test_following_from_a_run_on_starts_at_its_first_byte(api: FakeApi) -> None:
+def test_following_can_begin_with_a_run(api: FakeApi) -> None:
     api.on("GET", FOLLOW, Reply(200, sse(("end", "2:0", {"state": "succeeded"})), STREAM))
     with Client(Settings(api.url)) as client:
         list(client.jobs.follow_log("7", attempt=2))
-    assert api.seen[0].headers["last-event-id"] == "2:0"
+    assert api.seen[0].query["attempt"] == ["2"]
 
 
 def test_waiting_asks_until_the_job_has_ended_and_survives_a_restart(api: FakeApi) -> None:

@@ -46,22 +46,28 @@ def price_ls(session: Session) -> None:
     session.emit(
         {"items": books},
         lambda: render_table(
-            columns("ID", "IN FORCE FROM", "PUBLISHED"),
-            [(b.get("id"), when(b.get("effective_from")), when(b.get("created_at"))) for b in books],
+            columns("ID", "IN FORCE FROM", "NOW", "PUBLISHED", "BY"),
+            [
+                (
+                    b.get("id"),
+                    when(b.get("effective_from")),
+                    "in force" if b.get("in_effect") else None,
+                    when(b.get("created_at")),
+                    b.get("created_by"),
+                )
+                for b in books
+            ],
         ),
     )
 
 
-@command("Print a price book as YAML; without ID the newest in the list.", name="show")
+@command("Print a price book as YAML; without ID the one in force.", name="show")
 @click.argument("book_id", metavar="[ID]", required=False)
 def price_show(session: Session, book_id: str | None) -> None:
     admin = session.client().admin
-    books = admin.price_books()
-    found = next((b for b in books if book_id in (None, b.get("id"))), None)
-    if found is None:
-        found = admin.price_book(str(book_id))
-    if "yaml" not in found and found.get("id"):
-        found = admin.price_book(str(found["id"]))
+    if book_id is None:
+        book_id = next((str(b["id"]) for b in admin.price_books() if b.get("in_effect")), "none in force")
+    found = admin.price_book(book_id)
     session.emit(found, lambda: str(found.get("yaml", "")).rstrip("\n"))
 
 
@@ -75,6 +81,8 @@ def price_set(session: Session, file: Path, yes: bool) -> None:
     made = session.client().admin.set_price_book(file.read_text(encoding="utf-8"))
     since = when(made.get("effective_from"))
     session.emit(made, lambda: str(made.get("id", "")))
+    for warning in made.get("warnings") or ():
+        session.note(f"warning: {warning}")
     session.note(f"published, in force from {since}" if since else "published")
 
 
@@ -233,9 +241,9 @@ def _status_text(found: dict[str, Any]) -> str:
         rows = [
             (
                 r.get("name"),
-                "healthy" if r.get("healthy") else "FAILING",
-                when(r.get("last_at")),
-                r.get("activations"),
+                r.get("state"),
+                when(r.get("last_run_at")),
+                r.get("runs"),
                 r.get("failures"),
                 r.get("message"),
             )

@@ -33,6 +33,8 @@ def read_place(text: str) -> Remote | str:
     if found is None:
         return text
     path = posixpath.normpath(found[2] or ".")
+    if path == ".." or path.startswith("../"):
+        raise click.UsageError(f"{text} leaves the job's folder")
     path = path.removeprefix("/workspace/") if path.startswith("/workspace/") else path
     return Remote(found[1], "" if path in (".", "/workspace") else path)
 
@@ -54,7 +56,7 @@ def cp(session: Session, source: str, target: str, yes: bool) -> None:
 def _fetch(session: Session, here: Remote, target: Path, *, yes: bool) -> None:
     name = posixpath.basename(here.path)
     place = target / name if target.is_dir() and name else target
-    with session.client().jobs.open_file(here.job, here.path or ".") as (is_folder, pieces):
+    with session.client().jobs.open_file(here.job, here.path) as (is_folder, pieces):
         if is_folder:
             from starverse.client.unpacking import unpack_folder
 

@@ -79,3 +79,7 @@ def _discard_stdout() -> None:
 def _os_error_text(error: OSError) -> str:
     name = f"{error.filename}: " if error.filename else ""
     return f"{name}{error.strerror or error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -15,12 +16,9 @@ _MARK = "# a starverse shim"
 
 
 def shim_text(name: str, python: str) -> str:
-    """The script of one shim: this interpreter, and only what the command needs."""
-    return (
-        f"#!{python}\n{_MARK}\nimport sys\n\n"
-        "from starverse.cli.slurm.shims import main\n\n"
-        f"sys.exit(main({name!r}))\n"
-    )
+    """The script of one shim: this interpreter, kept from the caller's folder and PYTHON* variables (-I)."""
+    call = f"from starverse.cli.slurm.shims import main; raise SystemExit(main({name!r}))"
+    return f'#!/bin/sh\n{_MARK}\nexec {shlex.quote(python)} -I -c {shlex.quote(call)} "$@"\n'
 
 
 def install_shims(folder: Path, python: str) -> list[Path]:
