@@ -21,5 +21,5 @@ compile() { # compile OUTPUT INPUTS...
 
 compile base.txt --extra blake3 pyproject.toml
 compile demo.txt -c requirements/base.txt --extra blake3 pyproject.toml requirements/demo.in
-compile dev.txt -c requirements/base.txt --extra blake3 pyproject.toml requirements/demo.in requirements/dev.in
+compile dev.txt -c requirements/base.txt --extra blake3 --extra demo pyproject.toml requirements/demo.in requirements/dev.in
 ! grep -nE '[a-z]+://' requirements/*.txt || { echo "lock: an address got into the lock files" >&2; exit 1; }

@@ -1,0 +1,109 @@
+"""No unfinished marks, no patched tests, nothing that outgrew its place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+OTHERS = sorted([*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "scripts").rglob("*")])
+
+MODULE_LINES_MAX = 500
+FUNCTION_LINES_MAX = 70
+
+LONG_MODULES = {
+    "src/starverse/db/migrations/versions/0001_initial_schema.py": "a migration lists every table, unshared",
+}
+"""Modules over the limit, each with its reason."""
+
+LONG_FUNCTIONS = {
+    "src/starverse/db/migrations/versions/0001_initial_schema.py:_allocations": "one table, column by column",
+}
+"""Functions over the limit as ``file:name``, each with its reason."""
+
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImplemented" + r"Error)\b")
+PATCHES = re.compile(r"\bmonkey" + r"patch\b|mock\." + r"patch|\bpat" + r"ch\(|unittest\.mo" + r"ck")
+
+
+def short(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def test_modules_have_one_subject_and_a_size_to_match() -> None:
+    long = {short(file) for file in SOURCES if file.read_text("utf-8").count("\n") > MODULE_LINES_MAX}
+    assert not long ^ set(LONG_MODULES), "split it, or name it above with the reason; take out what shrank"
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = set()
+    for file in SOURCES:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                if node.end_lineno - node.lineno > FUNCTION_LINES_MAX:
+                    long.add(f"{short(file)}:{node.name}")
+    assert not long ^ set(LONG_FUNCTIONS), "split it, or name it above with the reason; take out what shrank"
+
+
+def lines_with(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
+    return [
+        f"{short(file)}:{number}: {line.strip()}"
+        for file in files
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_nothing_is_marked_unfinished() -> None:
+    assert not lines_with(UNFINISHED, [*SOURCES, *TESTS, *OTHERS])
+
+
+def test_tests_inject_and_never_patch() -> None:
+    assert not lines_with(PATCHES, TESTS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (UNFINISHED, "raise NotImplemented" + "Error"),
+        (UNFINISHED, "# TO" + "DO: later"),
+        (PATCHES, "def test(monkey" + "patch): ..."),
+        (PATCHES, "with mock." + "pat" + "ch('x'):"),
+    ],
+)
+def test_the_patterns_find_what_they_are_for(pattern: re.Pattern[str], line: str) -> None:
+    assert pattern.search(line)
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    silent = []
+    for folder in sorted({file.parent for file in SOURCES}):
+        start = folder / "__init__.py"
+        text = ast.get_docstring(ast.parse(start.read_text("utf-8"))) if start.is_file() else None
+        if not text and folder.name != "versions":
+            silent.append(short(folder))
+    assert not silent
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert not [short(file) for file in SOURCES if not ast.get_docstring(ast.parse(file.read_text("utf-8")))]
+
+
+def test_reconcilers_state_their_target_set() -> None:
+    for file in sorted((ROOT / "src/starverse/reconcilers").glob("*.py")):
+        text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+        if file.name not in ("__init__.py", "driver.py"):
+            assert "Target set:" in text, short(file)
+            assert "if and only if" in " ".join(text.split()), short(file)
+
+
+def test_test_files_have_names_of_their_own_and_no_packages() -> None:
+    counted = Counter(file.name for file in TESTS if file.name != "conftest.py")
+    assert not [name for name, times in counted.items() if times > 1]
+    assert "__init__.py" not in counted
