@@ -10,13 +10,12 @@ import pytest
 
 from starverse.testing.http_sites import Site, open_site
 from starverse.testing.platforms import POSTGRES_VARIABLE
-from starverse.testing.still_engine import StillEngine, node_report
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """The API over an empty platform with eight declared rtx4090."""
+    """The API over a platform with eight declared rtx4090 and a fake engine; time stands still."""
     if request.param == "postgresql" and not os.environ.get(POSTGRES_VARIABLE):
         pytest.skip(f"{POSTGRES_VARIABLE} names no PostgreSQL server")
-    with open_site(request.param, tmp_path, StillEngine(node_report())) as opened:
+    with open_site(request.param, tmp_path) as opened:
         yield opened

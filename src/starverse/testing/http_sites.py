@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 
 from starverse.app import auth
 from starverse.app.platform import Platform
-from starverse.engines.base import Engine
 from starverse.http.app import make_app
-from starverse.testing.platforms import SetClock, fresh_database, make_platform
+from starverse.testing.platforms import SetClock, fresh_database
+from starverse.testing.worlds import World
 
 PASSWORD = "correct horse battery"
 PREFIX = "/api/v1"
@@ -44,9 +44,16 @@ class Person:
 class Site:
     """A platform and its API."""
 
-    platform: Platform
-    clock: SetClock
+    world: World
     app: FastAPI
+
+    @property
+    def platform(self) -> Platform:
+        return self.world.platform
+
+    @property
+    def clock(self) -> SetClock:
+        return self.world.clock
 
     def client(self, token: str | None = None) -> TestClient:
         """A client, with a token or without."""
@@ -70,14 +77,11 @@ class Site:
 
 
 @contextmanager
-def open_site(kind: str, folder: Path, engine: Engine, **settings: object) -> Iterator[Site]:
-    """A site on a fresh ``sqlite`` or ``postgresql`` database; ``settings`` override the platform's."""
-    data = folder / "data"
-    data.mkdir(mode=0o700)
-    clock = SetClock()
+def open_site(kind: str, folder: Path, **settings: object) -> Iterator[Site]:
+    """A site on a fresh ``sqlite`` or ``postgresql`` database, with eight declared rtx4090 on a fake engine."""
     with fresh_database(kind, folder) as database:
-        platform = make_platform(database, data, engine, clock=clock, **settings)
-        yield Site(platform, clock, make_app(platform))
+        world = World(database, folder / "data", **settings)
+        yield Site(world, make_app(world.platform))
 
 
 def _json(response: Any, status: int) -> Any:

@@ -33,7 +33,7 @@ from starverse.engines.fake import Call, FakeEngine, FakeRun, Trouble
 from starverse.main import make_reconcilers
 from starverse.reconcilers.driver import Reconciler
 from starverse.testing.platforms import SetClock, make_platform
-from starverse.testing.still_engine import node_report
+from starverse.testing.node_reports import node_report
 
 SCRIPT = "#!/bin/bash\necho hello\n"
 
