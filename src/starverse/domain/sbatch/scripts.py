@@ -3,7 +3,8 @@
 - A line that starts with ``#SBATCH`` is a directive, up to the first line that is neither blank nor a
   comment. What follows is a shell comment and is never read.
 - Its rest is split at white space; ``'`` and ``"`` quote, a backslash takes the next character as it is,
-  also inside quotes; an unquoted ``#`` starts a comment, even in the middle of a word.
+  also inside quotes, but white space only there (``a\\ b`` are two words);
+  an unquoted ``#`` starts a comment, even in the middle of a word.
 - Slurm passes over everything else in silence. Here each line that looks as if it was meant as a
   directive is named with its number (scenarios.md, 10).
 - Slurm refuses CRLF; here it is normalised and a notice says so.
@@ -99,6 +100,9 @@ def _one_word(rest: str, at: int) -> tuple[str, int, str]:
     while at < len(rest):
         character = rest[at]
         if character == "\\":
+            if not quote and rest[at + 1 : at + 2] in _SPACE:
+                at += 1
+                break
             kept.append(rest[at + 1 : at + 2])
             at += 2
             continue
@@ -188,7 +192,7 @@ def _one_directive(
     found, comment, wrong = split_words(line[len(MAGIC) :])
     origin = script_line(number)
     glued = line[len(MAGIC) : len(MAGIC) + 1]
-    if glued and glued not in _SPACE and glued not in "-#\"'" and not wrong:
+    if glued and glued not in _SPACE and glued not in "-#\\\"'" and not wrong:
         expected = "white space after #SBATCH, then an option"
         faults.append(OptionFault(MAGIC, _shown(line), expected, origin))
         return
