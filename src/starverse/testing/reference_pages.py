@@ -8,10 +8,8 @@ writes them into the checkout's ``docs/``; ``tests/tidy`` compares them with the
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,9 +20,8 @@ import starverse
 from starverse.cli.remote import exit_codes
 from starverse.config import PREFIX, SEPARATOR, Config
 from starverse.domain.errors import StarverseError
+from starverse.http.openapi import description_text
 from starverse.http.problems import status_of
-from starverse.testing.http_sites import open_site
-from starverse.testing.still_engine import StillEngine
 
 LAYERS_WITH_ERRORS = ("domain", "app", "db", "engines", "node", "http")
 
@@ -101,15 +98,6 @@ def errors_page() -> str:
     )
 
 
-def openapi_text() -> str:
-    """The OpenAPI document of the running code."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        open_site("sqlite", Path(folder), StillEngine()) as site,
-    ):
-        return json.dumps(site.app.openapi(), indent=2, ensure_ascii=False) + "\n"
-
-
 def error_classes() -> list[type[StarverseError]]:
     """Every class of the hierarchy, found by importing the layers that make errors."""
     for layer in LAYERS_WITH_ERRORS:
@@ -123,7 +111,7 @@ def error_classes() -> list[type[StarverseError]]:
 PAGES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "settings": ("en/settings.md", settings_page),
     "errors": ("en/errors.md", errors_page),
-    "openapi": ("openapi.json", openapi_text),
+    "openapi": ("openapi.json", description_text),
 }
 """What is made: name -> file in ``docs/`` and its maker."""
 
