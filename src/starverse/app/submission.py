@@ -30,6 +30,7 @@ from starverse.domain.pricing.rating import MemberChange, Subject, SubjectKind, 
 from starverse.domain.sbatch import submission as sbatch
 from starverse.domain.sbatch.card_models import ModelChoices, resolve_model
 from starverse.domain.sbatch.cards import Vocabulary
+from starverse.domain.sbatch.times import format_time_limit
 from starverse.domain.scheduling.fit import impossible
 from starverse.domain.scheduling.snapshot import Node
 from starverse.domain.tariff import Tariff
@@ -194,11 +195,9 @@ def _price(world: _World, spec: JobSpec) -> PriceView | None:
         if night is not None and night < hour:
             cheaper.append(f"--window night: CNY {night.decimal()} an hour")
     cards = spec.resources.cards
-    hours = Fraction(spec.time_limit_seconds, 3600)
-    shown = f"{float(hours):.10g} h" if hours.denominator < 1000 else f"{spec.time_limit_seconds} s"
     text = (
         f"{cards} x {model}/{fabric} {spec.tariff.value}: CNY {hour.decimal()} for the next hour, "
-        f"at most CNY {whole.decimal()} for its time limit of {shown}"
+        f"at most CNY {whole.decimal()} for its time limit of {format_time_limit(spec.time_limit_seconds)}"
     )
     return PriceView(spec.tariff, hour, whole, text, tuple(cheaper))
 
