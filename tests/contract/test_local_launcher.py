@@ -253,6 +253,28 @@ while True: time.sleep(0.05)'
     assert "saved" in log_of(spec)
 
 
+def test_a_stop_once_begun_is_seen_through_whatever_is_said_then(bench: Bench) -> None:
+    spec = bench.run("through", "trap 'echo no' TERM; echo set; while true; do sleep 0.05; done\n")
+    bench.wait_for(Path(spec.logs, "1.out"), "set")
+    bench.engine.steer("through", Desired(stop=True))
+    bench.wait_for(Path(spec.logs, "1.out"), "no")
+    bench.engine.steer("through", Desired())
+    state = bench.wait_ended("through")
+    assert (state.exit_signal, state.stopped_by) == (9, "stop")
+
+
+def test_a_machine_going_down_ends_workloads_with_term(bench: Bench) -> None:
+    spec = bench.run("down", "trap 'echo bye; exit 5' TERM; echo set; while true; do sleep 0.05; done\n")
+    bench.wait_for(Path(spec.logs, "1.out"), "set")
+    facts = (bench.data / "allocations" / "down" / "claim.lock").stat()
+    holder = processes.find_lock_holder(facts.st_dev, facts.st_ino)
+    assert holder is not None
+    os.kill(holder, 15)
+    state = bench.wait_ended("down")
+    assert (state.exit_code, state.stopped_by) == (5, "stop")
+    assert "bye" in log_of(spec)
+
+
 # -- environment, sockets, shims
 
 

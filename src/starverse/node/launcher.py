@@ -75,12 +75,13 @@ class Launcher:
         self.term_at: float | None = None
         self.killed = False
         self.memory_killed = False
+        self.told_to_end = False
         self.beat_at = 0.0
         self.desired_stamp: tuple[int, int] | None = None
 
     def run(self) -> int:
         """The allocation's whole life; answers the launcher's exit code."""
-        signal.signal(signal.SIGTERM, lambda *_: self._want(replace(self.desired, stop=True)))
+        signal.signal(signal.SIGTERM, self._be_told_to_end)
         self._change(phase="claimed")
         try:
             if not self._is_unwanted():
@@ -180,8 +181,10 @@ class Launcher:
         self._hear(now)
         if self.folder.has("revoked"):
             self._stop(workload, "stop", kill=True)
-        elif self.desired.stop:
+        elif self.desired.stop or self.told_to_end:
             self._stop(workload, "stop")
+        elif self.term_at is not None:  # once begun, it is seen through
+            self._stop(workload, self.state.stopped_by)
         elif self.state.ready_at is not None:
             self._announce(workload, now)
             if self.given is not None and now >= self.given.deadline:
@@ -274,10 +277,14 @@ class Launcher:
             until = funded_until(self.spec, desired, self.state.ready_at)
             self.state = replace(self.state, funded_until=until)
 
+    def _be_told_to_end(self, *_: object) -> None:
+        """SIGTERM: this machine is going down."""
+        self.told_to_end = True
+
     def _is_unwanted(self) -> bool:
         """Stopped or revoked before anything was started."""
         self._read_desired()
-        if self.desired.stop or self.folder.has("revoked"):
+        if self.desired.stop or self.told_to_end or self.folder.has("revoked"):
             self.state = replace(self.state, stopped_by="stop")
             return True
         return False
@@ -362,7 +369,8 @@ class Launcher:
     def _fail(self, text: str) -> None:
         if self.workload is not None and self.workload.child:
             self.workload.kill()
-            os.waitpid(self.workload.child, 0)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(self.workload.child, 0)
         self.state = replace(self.state, failure=text or "the start failed")
 
     def _end(self) -> None:

@@ -54,6 +54,7 @@ class ProcessDriver:
         enter_as_user(_sources(start.spec, start.folder), start.spec.unix_uid)
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         os.setpgid(0, 0)
+        os.umask(0o022)
         script = f"{places.run}/script"
         # RLIMIT_NPROC would count every process of the unix user, so it is not set here.
         command = [script, *start.spec.arguments]
