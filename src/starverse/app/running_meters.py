@@ -13,14 +13,19 @@ from sqlalchemy import Connection
 from starverse.app import funding, metering
 from starverse.app.apply_decision import give_notice
 from starverse.app.platform import Platform
+from starverse.app.wallet import wallet_view
 from starverse.db import allocations, events, jobs
 from starverse.db import metering as meter_rows
 from starverse.db.events import Event
+from starverse.domain.ids import TeamId
 from starverse.domain.scheduling.snapshot import claim_of
 from starverse.domain.timespan import ceil_to_second
 from starverse.domain.workloads.reasons import NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
+
+RUNWAY_SLACK_SECONDS = 600
+"""Looked at when an hour is held, ten minutes ahead: an hour from then on."""
 
 
 def meter_all(platform: Platform) -> str:
@@ -82,12 +87,26 @@ def _extend(platform: Platform, allocation: Allocation, job: Job) -> int:
         if isinstance(funded, funding.Funded):
             until = (current.funded_until or now) + timedelta(seconds=funded.seconds)
             allocations.change(connection, current, funded_until=until)
+            _warn_of_last_hour(connection, platform, current, now)
             return 1
         if funded.why is funding.Unfunded.NO_MONEY:
             _money_ends(connection, platform, current, funded, now)
         return 0
 
     return platform.database.write_retrying(act)
+
+
+def _warn_of_last_hour(
+    connection: Connection, platform: Platform, allocation: Allocation, now: datetime
+) -> None:
+    """Tell the team once when its money lasts an hour more at the present burn (pricing.md, Holds)."""
+    wallet = wallet_view(connection, TeamId(allocation.team_id), "", now)
+    if wallet.runway_seconds is None or wallet.runway_seconds > funding.HOUR_SECONDS + RUNWAY_SLACK_SECONDS:
+        return
+    if not events.exists(connection, allocation.job_id, "warning", "money_low", since=allocation.ready_at):
+        text = f"the money lasts {wallet.runway_seconds // 60} min at the present burn; top up to go on"
+        happened = Event(now, "job", allocation.job_id, "warning", "money_low", text, allocation.team_id)
+        events.record(connection, happened)
 
 
 def _money_ends(

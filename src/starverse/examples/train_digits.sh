@@ -5,6 +5,7 @@
 #SBATCH --time=00:10:00
 #SBATCH --output=train-digits-%j.log
 #SBATCH --requeue
+#SBATCH --dataset=digits
 
 set -euo pipefail
 exec "${STARVERSE_PYTHON:-python3}" train_digits.py

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -56,9 +57,8 @@ class Person:
     def run(self, *words: str, folder: Path | None = None, shown: bool = True) -> str:
         """Run one command; prints it and what it said. Raises :class:`DemoFailed` when it fails."""
         if shown:
-            say(
-                f"\n{self.name} $ {' '.join(['starverse' if words[0] != 'sbatch' else 'sbatch', *words[words[0] == 'sbatch' :]])}"
-            )
+            typed = words if words[0] == "sbatch" else ("starverse", *words)
+            say(f"\n{self.name} $ {shlex.join(typed)}")
         done = subprocess.run(
             self._argv(words), cwd=folder, env=self.environment(), text=True, capture_output=True, check=False
         )
@@ -213,8 +213,6 @@ def play(root: Path, api: str) -> Outcome:
         "--tariff",
         "spot",
         "--gres=gpu:rtx4090:2",
-        "--dataset",
-        "digits",
         "train_digits.sh",
         folder=folder,
     )
