@@ -46,7 +46,25 @@ FLAGS = frozenset(
 )
 """Options for the server that never take the next word (a value, if any, only as ``--name=value``)."""
 
+VALUES = frozenset(
+    """
+    account acctg-freq array batch bb bbf begin chdir checkpoint cluster-constraint clusters comment
+    constraint container container-id core-spec cores-per-socket cost-max cpu-freq cpus-per-gpu
+    cpus-per-task dataset deadline defer-until delay-boot dependency disk distribution error exclude
+    export export-file extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket
+    gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type mail-user
+    mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus net network nodefile nodelist nodes ntasks
+    ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres oom-kill-step
+    open-mode output partition power prefer price-max priority profile qos recipe reservation signal
+    sockets-per-node switches tariff thread-spec threads-per-core time time-min tmp tres-bind
+    tres-per-task uid wait-all-nodes wckey window
+    """.split()  # noqa: SIM905 (a list of words reads better)
+)
+"""Options for the server that take the next word when there is no ``=``. Unknown ones take none, as for
+sbatch, so that the script is found and the server names what it does not know."""
+
 FLAG_LETTERS = frozenset("HkOs")
+VALUE_LETTERS = "ABCDFGJLMNSabcdeimnopqtwx"
 WRAP_SCRIPT_NAME = "wrap"
 
 _DIRECTIVE = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
@@ -127,10 +145,19 @@ def _long(word: str, following: Sequence[str], rules: Grammar, found: Words) -> 
             found.own_values[name] = value
         return used
     found.options.append(word)
-    if equals or name in FLAGS or any(flag.startswith(name) for flag in FLAGS):
+    if equals or not _takes_next(name):
         return 0
     found.options += following
     return len(following)
+
+
+def _takes_next(name: str) -> bool:
+    """Whether a long option, or a beginning that fits one kind only, takes the next word."""
+    if name in VALUES or name in FLAGS:
+        return name in VALUES
+    return any(value.startswith(name) for value in VALUES) and not any(
+        flag.startswith(name) for flag in FLAGS
+    )
 
 
 def _own_name(name: str, rules: Grammar) -> str | None:
@@ -153,7 +180,7 @@ def _short(word: str, following: Sequence[str], found: Words) -> int:
         else:
             rest = word[index:]
             found.options.append(f"-{kept}{rest}")
-            takes_next = len(rest) == 1
+            takes_next = len(rest) == 1 and letter in VALUE_LETTERS
             found.options += following if takes_next else ()
             return len(following) if takes_next else 0
     if kept:

@@ -62,7 +62,7 @@ def _fetch(session: Session, here: Remote, target: Path, *, yes: bool) -> None:
 
             count = unpack_folder(pieces, place)
             session.emit({"path": str(place), "files": count}, lambda: "")
-            session.note(f"{count} files in {place}")
+            session.note(f"{_files_text(count)} in {place}")
             return
         if place.exists():
             session.confirm(f"Overwrite {place}?", yes=yes)
@@ -103,7 +103,7 @@ def _send(session: Session, source: Path, there: Remote, *, as_folder: bool) -> 
             jobs.write_file(there.job, path, content)
         sent += 1
     session.emit({"job": there.job, "files": sent}, lambda: "")
-    session.note(f"{sent} files sent to job {there.job}")
+    session.note(f"{_files_text(sent)} sent to job {there.job}")
 
 
 def _files(source: Path) -> Iterator[tuple[Path, str]]:
@@ -120,3 +120,7 @@ def _files(source: Path) -> Iterator[tuple[Path, str]]:
                 raise click.UsageError(f"{file} is a link that leaves {root}")
             if stat.S_ISREG(file.stat().st_mode):
                 yield file, file.relative_to(root).as_posix()
+
+
+def _files_text(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"

@@ -32,7 +32,8 @@ def remark(kind: str, found: dict[str, Any]) -> str:
     """An option or line that is ignored or refused, and why."""
     line = found.get("line")
     place = f"line {line}: " if line else ""
-    return f"{kind}: {place}{visible(str(found.get('text', '')))}: {visible(str(found.get('reason', '')))}"
+    text, reason = str(found.get("text", "")), str(found.get("reason", ""))
+    return f"{kind}: {place}{visible(text)}" + ("" if reason in text else f": {visible(reason)}")
 
 
 def lint_text(found: Lint) -> str:

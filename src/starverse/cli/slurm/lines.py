@@ -135,8 +135,16 @@ def _accounting(job: Job, run: Mapping[str, Any], state: str, now: datetime) -> 
 
 
 def node_lines(nodes: Sequence[Node], partitions: Iterable[str] = ()) -> list[NodeLine]:
-    """Nodes for sinfo, once per partition; without names ``all`` and one per fabric."""
-    names = list(partitions) or [PARTITION_DEFAULT, *sorted({node["fabric"] for node in nodes})]
+    """Nodes for sinfo, once per partition; without names ``all``, the zones and the fabrics."""
+    names = list(partitions) or list(
+        dict.fromkeys(
+            (
+                PARTITION_DEFAULT,
+                *sorted({node["zone"] for node in nodes}),
+                *sorted({node["fabric"] for node in nodes}),
+            )
+        )
+    )
     return [_node_line(node, name) for name in names for node in nodes if in_partition(node, name)]
 
 
