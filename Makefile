@@ -44,9 +44,9 @@ bench: setup-dev ## Run every measurement; ARGS go to each (NAMES picks some, DA
 	@$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA)) $(ARGS) $(NAMES)
 
 openapi: setup-dev ## Write docs/openapi.json from the code.
-	@$(BIN)/python -m starverse.testing.reference_pages openapi
+	@$(BIN)/python -m starverse.http.openapi docs/openapi.json
 
-docs: setup-dev ## Write every page that is made from code: settings, errors, openapi.
+docs: openapi ## Write every page that is made from code: settings, errors, openapi.
 	@$(BIN)/python -m starverse.testing.reference_pages
 
 migration: setup-dev ## Make a database migration from the tables: make migration NAME="add disks"

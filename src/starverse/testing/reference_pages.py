@@ -1,6 +1,6 @@
 """Pages of ``docs/`` that are made from the code, so that they cannot say anything else.
 
-    python -m starverse.testing.reference_pages [settings|errors|openapi]
+    python -m starverse.testing.reference_pages [settings|errors]
 
 writes them into the checkout's ``docs/``; ``tests/tidy`` compares them with the code.
 """
@@ -20,7 +20,6 @@ import starverse
 from starverse.cli.remote import exit_codes
 from starverse.config import PREFIX, SEPARATOR, Config
 from starverse.domain.errors import StarverseError
-from starverse.http.openapi import description_text
 from starverse.http.problems import status_of
 
 LAYERS_WITH_ERRORS = ("domain", "app", "db", "engines", "node", "http")
@@ -111,7 +110,6 @@ def error_classes() -> list[type[StarverseError]]:
 PAGES: Mapping[str, tuple[str, Callable[[], str]]] = {
     "settings": ("en/settings.md", settings_page),
     "errors": ("en/errors.md", errors_page),
-    "openapi": ("openapi.json", description_text),
 }
 """What is made: name -> file in ``docs/`` and its maker."""
 
