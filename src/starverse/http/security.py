@@ -111,9 +111,10 @@ OperatorCaller = Annotated[Identity, Depends(operator_caller)]
 AUTHORISING = (any_caller, team_caller, account_caller, operator_caller)
 
 
-def authorisations_of(route: APIRoute) -> list[str]:
-    """The names of the authorising dependencies a route declares; a route needs exactly one."""
-    return [call.__name__ for call in AUTHORISING if call in set(_calls(route.dependant))]
+def authorisations_of(dependant: Dependant | None) -> list[str]:
+    """The names of the authorising dependencies of a route's ``dependant``; a route needs exactly one."""
+    declared = set() if dependant is None else set(_calls(dependant))
+    return [call.__name__ for call in AUTHORISING if call in declared]
 
 
 def _calls(dependant: Dependant) -> Iterator[object]:

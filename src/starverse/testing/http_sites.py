@@ -77,8 +77,8 @@ class Site:
 
 
 @contextmanager
-def open_site(kind: str, folder: Path, **settings: object) -> Iterator[Site]:
-    """A site on a fresh ``sqlite`` or ``postgresql`` database, with eight declared rtx4090 on a fake engine."""
+def open_site(kind: str, folder: Path, **settings: Any) -> Iterator[Site]:
+    """A site on a fresh ``sqlite`` or ``postgresql`` database, with eight declared cards on a fake engine."""
     with fresh_database(kind, folder) as database:
         world = World(database, folder / "data", **settings)
         yield Site(world, make_app(world.platform))
