@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -32,12 +33,13 @@ class Database:
     """One database: ``read()`` and ``write()`` give a connection inside its own transaction.
 
     ``write`` commits at the end of the block, rolls back on any exception. Never keep either open across
-    an engine, a file tree or the network.
+    an engine, a file tree or the network. ``durable`` false leaves out SQLite's flushes to disk: for the
+    throw-away worlds of simulations, where processes die and machines do not.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, durable: bool = True) -> None:
         self.url = url
-        self.engine = _create(url)
+        self.engine = _create(url, "FULL" if durable else "OFF")
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self._reader = self.engine.execution_options(
             **({} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"})
@@ -86,7 +88,7 @@ def _is_lost_race(error: OperationalError) -> bool:
     return state in _RETRYABLE_SQLSTATES or "database is locked" in str(error.orig)
 
 
-def _create(url: str) -> Engine:
+def _create(url: str, synchronous: str) -> Engine:
     if url.startswith("sqlite"):
         engine = create_engine(
             url,
@@ -94,7 +96,7 @@ def _create(url: str) -> Engine:
             max_overflow=POOL_OVERFLOW,
             connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False},
         )
-        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "connect", partial(_prepare_sqlite, synchronous))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     return create_engine(
@@ -102,12 +104,12 @@ def _create(url: str) -> Engine:
     )
 
 
-def _prepare_sqlite(connection: Any, _record: object) -> None:
+def _prepare_sqlite(synchronous: str, connection: Any, _record: object) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (
         "journal_mode=WAL",
-        "synchronous=FULL",
+        f"synchronous={synchronous}",
         "foreign_keys=ON",
         f"busy_timeout={SQLITE_BUSY_SECONDS * 1000}",
         "cache_size=-32000",

@@ -15,7 +15,7 @@ from sqlalchemy.engine import make_url
 
 from starverse.app.bootstrap import prepare
 from starverse.app.platform import Platform, Settings
-from starverse.app.ports import RandomIds, Wakeups
+from starverse.app.ports import Clock, Ids, RandomIds, Wakeups
 from starverse.db.session import Database
 from starverse.db.tables import metadata
 from starverse.engines.base import Engine
@@ -71,14 +71,20 @@ def fresh_database(kind: str, folder: Path) -> Iterator[Database]:
 
 
 def make_platform(
-    database: Database, data: Path, engine: Engine, *, clock: SetClock | None = None, **settings: object
+    database: Database,
+    data: Path,
+    engine: Engine,
+    *,
+    clock: Clock | None = None,
+    ids: Ids | None = None,
+    **settings: object,
 ) -> Platform:
     """A prepared platform: ledger accounts and the shipped price book are there. ``settings`` override."""
     platform = Platform(
         database=database,
         engine=engine,
         clock=clock or SetClock(),
-        ids=RandomIds(),
+        ids=ids or RandomIds(),
         wakeups=Wakeups(),
         settings=replace(Settings(data=data), **settings),  # type: ignore[arg-type]
     )

@@ -10,11 +10,13 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from starverse.app import jobs as job_cases
 from starverse.app import teams as team_cases
 from starverse.app.auth import Identity
 from starverse.app.bill import BillFilter, BillView, show_bill
+from starverse.app.idempotency import Once
 from starverse.app.platform import Platform
 from starverse.app.views import JobView, SubmitRequest
 from starverse.checkpoint import AlreadyPublished, Checkpointer
@@ -32,8 +34,8 @@ from starverse.engines.base import EngineUnavailable
 from starverse.engines.fake import Call, FakeEngine, FakeRun, Trouble
 from starverse.main import make_reconcilers
 from starverse.reconcilers.driver import Reconciler
-from starverse.testing.platforms import SetClock, make_platform
 from starverse.testing.node_reports import node_report
+from starverse.testing.platforms import SetClock, make_platform
 
 SCRIPT = "#!/bin/bash\necho hello\n"
 
@@ -43,6 +45,8 @@ class World:
 
     ``plans`` says what happens to the runs of a job by its name (default: runs 60 s, exits 0). ``trouble``
     befalls calls of the engine. ``settings`` override the platform's.
+
+    The clock and the engine outlive the platform: :meth:`restart` starts a new server over what there is.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class World:
         **settings: object,
     ) -> None:
         self.clock = SetClock()
+        self.database, self.data = database, data
         self.plans: dict[str, FakeRun] = {}
         self.engine = FakeEngine(
             nodes if nodes is not None else (node_report(),),
@@ -65,11 +70,19 @@ class World:
         )
         data.mkdir(parents=True, exist_ok=True)
         defaults: dict[str, object] = {"disk_reserve_bytes": 0, "grace_seconds": 30}
-        self.platform: Platform = make_platform(
-            database, data, self.engine, clock=self.clock, **(defaults | settings)
-        )
-        self.reconcilers: list[Reconciler] = make_reconcilers(self.platform)
+        self.settings = defaults | settings
+        self.restart()
         self.run_reconciler("inventory")
+
+    def restart(self) -> None:
+        """The server dies and a new one takes over the database, the data folder and what runs."""
+        self.platform: Platform = self.make_platform()
+        self.reconcilers: list[Reconciler] = make_reconcilers(self.platform)
+
+    def make_platform(self) -> Platform:
+        """A server over this world's database, data folder and engine."""
+        settings: dict[str, Any] = self.settings
+        return make_platform(self.database, self.data, self.engine, clock=self.clock, **settings)
 
     def team(self, name: str, yuan: str = "1000") -> Identity:
         """A person with a team and money in its wallet."""
@@ -93,11 +106,15 @@ class World:
             account.id, account.email, team.id, team.name, False, "account", TokenId("-"), None, role="owner"
         )
 
-    def submit(self, who: Identity, *argv: str, name: str = "job", script: str = SCRIPT) -> JobView:
+    def submit(
+        self, who: Identity, *argv: str, name: str = "job", script: str = SCRIPT, once: Once | None = None
+    ) -> JobView:
         """Submit a script with options as typed; one rtx4090 unless the options say otherwise."""
         if not any(word.startswith(("--gres", "--gpus")) for word in argv):
             argv = ("--gres=gpu:rtx4090:1", *argv)
-        request = SubmitRequest(script=script, script_name=f"{name}.sh", argv=(f"--job-name={name}", *argv))
+        request = SubmitRequest(
+            script=script, script_name=f"{name}.sh", argv=(f"--job-name={name}", *argv), once=once
+        )
         result = job_cases.submit(self.platform, who, request)
         assert result.job is not None
         return result.job

@@ -132,6 +132,11 @@ class FakeEngine:
             for wake in self._wakes:
                 wake()
 
+    @property
+    def launchers(self) -> Mapping[str, FakeLauncher]:
+        """Every launcher there ever was by its allocation id: what a platform is checked against."""
+        return self._launchers
+
     def kill_launcher(self, allocation_id: str) -> None:
         """``kill -9`` of a launcher, now."""
         self._launchers[allocation_id].kill(self._clock())
