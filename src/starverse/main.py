@@ -44,6 +44,8 @@ from starverse.reconcilers.driver import Driver, Reconciler
 MIB = 1024**2
 LOCK_NAME = "starverse.lock"
 API_URL_NAME = "api-url"
+BACKLOG = 2048
+"""Listening begins before the address is announced: who connects at once waits and is not refused."""
 
 log = structlog.get_logger(__name__)
 
@@ -168,6 +170,7 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         fault = FieldFault("--port", f"{host}:{port}", f"an address that is free ({error.strerror})")
@@ -187,6 +190,7 @@ def _listen_unix(path: Path) -> socket.socket:
             f"cannot listen on {path}: {error}", hint="use a --data folder with a shorter path"
         ) from error
     path.chmod(0o600)
+    listener.listen(BACKLOG)
     return listener
 
 
