@@ -71,7 +71,7 @@ class Difference:
 
 def make_manifest(algorithm: str, files: Iterable[ManifestFile]) -> Manifest:
     """A manifest of these files; raises :class:`Invalid` naming every one that cannot be in one."""
-    ordered = tuple(sorted(files, key=lambda file: file.path.encode("utf-8", "surrogateescape")))
+    ordered = tuple(sorted(files, key=lambda file: file.path.encode("utf-8", "surrogatepass")))
     faults = []
     if algorithm not in ALGORITHMS:
         faults.append(FieldFault("algorithm", str(algorithm)[:40], f"one of {', '.join(ALGORITHMS)}"))
