@@ -58,6 +58,9 @@ class Admin:
     def nodes(self) -> list[Node]:
         return [cast(Node, item) for item in self._transport.pages(Call("GET", "/admin/nodes"))]
 
+    def node(self, node: str) -> Node:
+        return cast(Node, self._transport.send(Call("GET", f"/admin/nodes/{quote(node, safe='')}")))
+
     def drain_node(self, node: str, *, drained: bool) -> dict[str, Any]:
         path = f"/admin/nodes/{quote(node, safe='')}"
         return self._transport.send(Call("PATCH", path, body={"drained": drained}))

@@ -286,6 +286,26 @@ def node_ls(session: Session) -> None:
         session.note(DECLARED_MARK)
 
 
+@command("Show a node's cards with their ids and who uses them.", name="show")
+@click.argument("node_id", metavar="NODE")
+def node_show(session: Session, node_id: str) -> None:
+    found = session.client().admin.node(node_id)
+    rows = [
+        (
+            c["id"],
+            c.get("index"),
+            c["model"],
+            c.get("state"),
+            c.get("declared"),
+            c.get("job"),
+            c.get("message"),
+        )
+        for c in found.get("cards") or ()
+    ]
+    titles = columns("CARD", ">INDEX", "MODEL", "STATE", "DECLARED", "JOB", "MESSAGE")
+    session.emit(dict(found), lambda: render_table(titles, rows))
+
+
 @command("Start nothing new on a node; what runs there goes on.", name="drain")
 @click.argument("node_id", metavar="NODE")
 def node_drain(session: Session, node_id: str) -> None:
@@ -315,7 +335,7 @@ for parent, members in (
     (account, (account_ls, account_set, account_operator)),
     (team, (team_ls, team_grant)),
     (ledger, (ledger_check, ledger_accounts)),
-    (node, (node_ls, node_drain, node_undrain)),
+    (node, (node_ls, node_show, node_drain, node_undrain)),
     (group, (status, card)),
 ):
     for member in members:

@@ -103,8 +103,8 @@ def job_text(job: Job) -> str:
         render_fields(
             [
                 ("job", f"{job['number']}  {job['name']}"),
-                ("state", job["state"] + (f" ({job['reason']})" if job.get("reason") else "")),
-                ("message", job.get("message")),
+                ("state", None if tasks else _state(job)),
+                ("message", None if tasks else job.get("message")),
                 ("tasks", [f"{count} {state}" for state, count in tasks.items()] if tasks else None),
                 ("team", f"{job['team']} ({job['account']})"),
                 ("cards", _cards(job)),
@@ -114,10 +114,10 @@ def job_text(job: Job) -> str:
                 ("submitted", when(job["submitted_at"])),
                 ("begins", when(job.get("begin_at"))),
                 ("waits for", job.get("dependency_text")),
-                ("started", when(job.get("started_at"))),
-                ("ended", when(job.get("ended_at"))),
-                ("exit code", ending),
-                ("nodes", job.get("node_list")),
+                ("started", None if tasks else when(job.get("started_at"))),
+                ("ended", None if tasks else when(job.get("ended_at"))),
+                ("exit code", None if tasks else ending),
+                ("nodes", None if tasks else job.get("node_list")),
                 ("checkpoint", f"step {checkpoint['step']}" if checkpoint else None),
                 ("progress", job.get("progress")),
                 ("cost so far", f"CNY {job['cost_so_far']}" if job.get("cost_so_far") else None),
@@ -132,6 +132,10 @@ def job_text(job: Job) -> str:
         titles = columns(">RUN", "STATE", "CAUSE", "CARDS", "READY", "ENDED", ">EXIT", ">CNY", ">LOST WORK")
         parts.append(render_table(titles, [_allocation(allocation) for allocation in allocations]))
     return "\n\n".join(parts)
+
+
+def _state(job: Job) -> str:
+    return job["state"] + (f" ({job['reason']})" if job.get("reason") else "")
 
 
 def _allocation(allocation: Any) -> tuple[object, ...]:

@@ -28,6 +28,7 @@ def fill(api: FakeApi) -> None:
     api.on("GET", "/bill", examples.bill())
     api.on("GET", "/charges/ch-1", examples.explanation())
     api.on("GET", "/nodes", {"items": examples.nodes(), "next_cursor": None})
+    api.on("GET", "/admin/nodes/node-1", examples.nodes()[0])
     api.on("GET", "/admin/nodes", {"items": examples.nodes(), "next_cursor": None})
 
 
@@ -42,6 +43,7 @@ STARVERSE = {
     "bill": "bill --job 12",
     "explain": "explain ch-1",
     "admin_node_ls": "admin node ls",
+    "admin_node_show": "admin node show node-1",
 }
 SLURM = {
     "squeue": "squeue",
