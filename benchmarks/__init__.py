@@ -1,1 +1,45 @@
-"""Measurements behind ``docs/benchmarks.md``; ``python -m benchmarks.NAME --json``. Never timed tests."""
+"""Measurements of the product beside a peer or bound of the same run; run by ``python -m benchmarks``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """One measurement: its module, its row in the design's table, and the trace it reads (``""``: none).
+
+    ``trace`` is a path below the folder of traces; it is passed as ``--philly``.
+    """
+
+    module: str
+    number: int
+    summary: str
+    trace: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.module.replace("_", "-")
+
+    def data_arguments(self, data: Path | None) -> list[str] | None:
+        """What to pass for its trace; ``None`` where the trace is not there."""
+        if not self.trace:
+            return []
+        if data is None or not (data / self.trace).exists():
+            return None
+        return ["--philly", str(data / self.trace)]
+
+
+BENCHMARKS = (
+    Benchmark("checkpoint_engine", 5, "checkpoints: blocking time, restore, torn restores under kill -9"),
+    Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
+    Benchmark("metering_and_bill", 14, "metering of card-minutes, a bill over all jobs", "philly"),
+    Benchmark("starts", 15, "start, reclaim, and what the control plane adds, on the local engine"),
+    Benchmark("cli_cold_start", 15, "cold start of the command line beside sky and dstack"),
+)
+
+
+def find(name: str) -> Benchmark | None:
+    """By name, with hyphens or underscores."""
+    return next((found for found in BENCHMARKS if found.module == name.replace("-", "_")), None)
