@@ -1,4 +1,7 @@
-"""Every setting and every error code is documented (endpoints: ``tests/integration/test_http_every_route.py``)."""
+"""Every setting and every error code is documented.
+
+Endpoints: ``tests/integration/test_http_every_route.py``.
+"""
 
 from __future__ import annotations
 
