@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from starverse.cli.remote.entry import run
+from starverse.cli.remote.session import Session
 from starverse.testing import api_examples as examples
 from starverse.testing.command_lines import CommandLine, Ran
 from starverse.testing.fake_api import FakeApi, Reply, sse
@@ -128,6 +130,28 @@ def test_waiting_shows_the_log_and_returns_the_jobs_own_code(site: Site) -> None
     assert (ran.code, ran.out) == (3, "step 1\n")
     assert "[notice: reclaim]" in ran.err
     assert ran.err.endswith("job 12 failed: exit code 3\n")
+
+
+def test_an_interrupt_while_waiting_leaves_the_job_running_and_says_so(site: Site, tmp_path: Path) -> None:
+    class StopsReading(io.StringIO):
+        def write(self, text: str, /) -> int:
+            raise KeyboardInterrupt
+
+    site.accept(examples.job("12"))
+    events = sse(("log", "1:0", {"text": "step 1\n"}))
+    site.api.on("GET", "/jobs/12/logs:follow", Reply(200, events, {"Content-Type": "text/event-stream"}))
+    err = io.StringIO()
+    session = Session(
+        environ={"STARVERSE_API": site.api.url, "STARVERSE_TOKEN": "t"},
+        stdin=io.StringIO(),
+        stdout=StopsReading(),
+        stderr=err,
+        folder=tmp_path,
+    )
+    assert run(["submit", "train 一.sh", "--wait"], session) == 130
+    assert "job 12 goes on" in err.getvalue()
+    assert "starverse job cancel 12" in err.getvalue()
+    assert not any(seen.path.endswith(":cancel") for seen in site.api.seen)
 
 
 def test_waiting_for_an_array_returns_the_highest_code_of_its_tasks(site: Site) -> None:
