@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -147,15 +146,9 @@ class LocalTrial:
         return left
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):
-            self._local.close()
-        for name in LocalEngine(self._data, DeclaredCards("rtx4090:8")).running():
-            with contextlib.suppress(AssertionError, OSError):
-                self.kill_launcher(name)
         for folder in (self._data / "allocations").iterdir():
-            for pid in processes.find_tagged(folder.name):
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            self._local.clean(folder.name)
+        self._local.close()
 
 
 NODE = NodeReport(

@@ -20,6 +20,7 @@ import pytest
 
 import starverse
 from starverse.domain.workloads.launch import LaunchSpec, Mount
+from starverse.engines.local.cleaning import clean_up
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder
 from starverse.testing import sandbox_probe
@@ -78,6 +79,9 @@ class Platform:
         for launcher in self.started:
             launcher.kill()
             launcher.wait()
+        if (self.data / "allocations").is_dir():
+            for folder in (self.data / "allocations").iterdir():
+                clean_up(AllocationFolder(folder), lambda: None)
 
 
 def _give_all(path: Path, uid: int) -> None:
@@ -154,6 +158,14 @@ def _probe(platform: Platform, asked: dict[str, Any], **changes: Any) -> dict[st
 
 def _allowed(facts: dict[str, Any]) -> list[str]:
     return [f"{name}: {answer}" for name, answer in facts["attempts"].items() if answer.startswith("allowed")]
+
+
+def _wait_for_processes(name: str, count: int) -> list[int]:
+    give_up = time.monotonic() + 20
+    while len(found := processes.find_tagged(name)) < count:
+        assert time.monotonic() < give_up, f"{len(found)} of {count} processes of {name}"
+        time.sleep(0.01)
+    return found
 
 
 def _bwrap_can_disable_userns() -> bool:
@@ -254,8 +266,7 @@ def test_no_driver_runs_anything_as_host_root_or_with_a_capability(platform: Pla
     spec = _build(platform, "who", script="sleep 60 & sleep 60\n", driver=driver)
     platform.begin(spec)
     platform.wait(spec, "running")
-    pids = processes.find_tagged("who")
-    assert len(pids) >= 2
+    pids = _wait_for_processes("who", 3)
     for pid in pids:
         status = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
@@ -276,9 +287,7 @@ def test_kill_9_of_the_launcher_leaves_no_process(platform: Platform, driver: st
     )
     platform.begin(spec)
     platform.wait(spec, "running")
-    give_up = time.monotonic() + 10
-    while len(processes.find_tagged("killed")) < 3 and time.monotonic() < give_up:
-        time.sleep(0.01)
+    _wait_for_processes("killed", 4)
     platform.started[-1].send_signal(signal.SIGKILL)
     platform.started[-1].wait()
     give_up = time.monotonic() + 10

@@ -13,7 +13,7 @@ from starverse.engines.base import EngineUnavailable
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder, write_atomically
 from starverse.node.host_setup import HostSetup
-from starverse.node.limits import Cgroups, remove_cgroups
+from starverse.node.limits import Cgroups, find_cgroups, remove_cgroups
 from starverse.node.logs import finish_outputs
 from starverse.node.template_runner import start_act
 
@@ -72,11 +72,13 @@ def _kill_tagged(allocation_id: str) -> None:
 
 
 def _remove_cgroups(folder: AllocationFolder) -> None:
-    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
-        host = HostSetup.from_json((folder / "host.json").read_text())
-        left = remove_cgroups(Cgroups(host.cgroups, f"starverse-{folder.path.name}").all_folders())
-        if left:
-            raise EngineUnavailable(f"control group {left[0]} does not empty")
+    try:
+        support = HostSetup.from_json((folder / "host.json").read_text()).cgroups
+    except (OSError, ValueError, TypeError, KeyError):
+        support = find_cgroups()
+    left = remove_cgroups(Cgroups(support, f"starverse-{folder.path.name}").all_folders())
+    if left:
+        raise EngineUnavailable(f"control group {left[0]} does not empty")
 
 
 def _finish_for_launcher(folder: AllocationFolder) -> None:
