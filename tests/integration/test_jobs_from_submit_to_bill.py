@@ -50,7 +50,7 @@ def test_spot_yields_to_on_demand_and_resumes_from_its_checkpoint(world: World) 
     world.run(60)
 
     assert world.job(rival, urgent.number).state is JobState.SUCCEEDED
-    world.run(700)
+    world.run(700, step=10)
     done = world.job(lab, spot.number)
     assert done.state is JobState.SUCCEEDED
     first, second = done.allocations
@@ -69,7 +69,7 @@ def test_a_failed_start_costs_nothing_and_is_tried_again(world: World) -> None:
     waiting = world.job(lab, job.number)
     assert (waiting.state, waiting.reason) == (JobState.QUEUED, "start_failed")
     assert "no such image" in waiting.message
-    world.run(400)
+    world.run(400, step=5)
     assert world.job(lab, job.number).state is JobState.FAILED
     assert world.bill(lab).total == Money(0)
     world.assert_sound()
@@ -99,7 +99,7 @@ def test_hours_are_held_ahead_and_charged_one_by_one(world: World) -> None:
     lab = world.team("lab", "20")
     world.plan("train", run_seconds=3 * 3600 + 60)
     job = world.submit(lab, name="train")
-    world.run(3 * 3600 + 120, step=30)
+    world.run(3 * 3600 + 120, step=60)
     assert world.job(lab, job.number).state is JobState.SUCCEEDED
     bill = world.bill(lab)
     assert len(bill.charges) == 4
@@ -111,7 +111,7 @@ def test_when_money_ends_the_job_is_checkpointed_and_waits_for_more(world: World
     lab = world.team("lab", "2")
     world.plan("train", run_seconds=5 * 3600, checkpoint_seconds=600)
     job = world.submit(lab, name="train")
-    world.run(2 * 3600, step=30)
+    world.run(2 * 3600, step=60)
     waiting = world.job(lab, job.number)
     assert (waiting.state, waiting.reason) == (JobState.QUEUED, "no_money")
     assert waiting.allocations[0].cause is EndCause.MONEY
@@ -125,7 +125,7 @@ def test_a_lost_launcher_frees_its_cards_and_gives_the_lost_seconds_back(world: 
     lab = world.team("lab")
     world.plan("train", run_seconds=600, checkpoint_seconds=100, dies_at_seconds=250)
     job = world.submit(lab, name="train")
-    world.run(300)
+    world.run(300, step=2)
     lost = world.job(lab, job.number)
     assert lost.allocations[0].cause is EndCause.NODE_LOST
     assert 45 <= lost.allocations[0].lost_work_seconds <= 50
@@ -140,9 +140,9 @@ def test_a_window_job_runs_only_inside_its_window(world: World) -> None:
     job = world.submit(lab, "--window=night", "--time=2-00:00:00", name="nightly")
     world.run(60)
     assert world.job(lab, job.number).reason == "window_closed"
-    world.run(13 * 3600 + 60, step=300)  # 10:00 -> 23:01
+    world.run(13 * 3600 + 60, step=900)  # 10:00 -> 23:01
     assert world.job(lab, job.number).state is JobState.RUNNING
-    world.run(10 * 3600, step=120)  # -> 09:01
+    world.run(10 * 3600, step=300)  # -> 09:01
     waiting = world.job(lab, job.number)
     assert (waiting.state, waiting.reason) == (JobState.QUEUED, "window_closed")
     rates = {
@@ -156,7 +156,7 @@ def test_a_cost_limit_is_never_passed(world: World) -> None:
     lab = world.team("lab")
     world.plan("train", run_seconds=10 * 3600, checkpoint_seconds=600)
     job = world.submit(lab, "--cost-max=2.50", name="train")
-    world.run(2 * 3600, step=30)
+    world.run(2 * 3600, step=60)
     done = world.job(lab, job.number)
     assert (done.state, done.reason) == (JobState.FAILED, "cost_max")
     total = world.bill(lab).total
