@@ -82,6 +82,7 @@ def bare_app() -> FastAPI:
         description="A GPU cloud from the GPUs you have: jobs, spot without losing work, bills that explain.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         dependencies=[Depends(known_query)],
         responses=problems.PROBLEM_RESPONSES,
         generate_unique_id_function=_operation_id,

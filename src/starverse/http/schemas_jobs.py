@@ -134,6 +134,9 @@ class JobOut(Out):
     card: str | None
     cards: int
     nodes: int
+    tasks_count: int
+    cpus: int
+    memory_bytes: int
     fabric: str | None
     time_limit_seconds: int
     submitted_at: InstantText
