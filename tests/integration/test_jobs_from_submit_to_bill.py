@@ -176,7 +176,7 @@ def test_submitting_names_every_fault_and_what_would_fit(world: World) -> None:
     ]
     with pytest.raises(NoCapacity, match="9 rtx4090"):
         world.submit(lab, "--gres=gpu:rtx4090:9")
-    with pytest.raises(NotEnoughMoney, match="13.28") as money:
+    with pytest.raises(NotEnoughMoney, match=r"13\.28") as money:
         world.submit(lab, "--gres=gpu:rtx4090:8")
     assert "3.984" in str(money.value.hint)
     assert "6.64" in str(money.value.hint)
