@@ -6,7 +6,7 @@ cause            what follows
 completed        succeeded
 user_code        failed with its exit code or signal; exit code 99 queues it again
 out_of_memory    failed
-time_limit       failed
+time_limit       failed; exit code 99 after its notice queues it again (Slurm's RequeueExit)
 cost_max         failed
 cancelled        cancelled
 reclaimed        queued; three in a row without a new checkpoint warn the owner
@@ -98,6 +98,9 @@ _CREDITED = frozenset({EndCause.NODE_LOST, EndCause.CARD_FAULT})
 def what_follows(cause: EndCause, facts: JobFacts) -> Follow:
     """The job's next state after an allocation ended for ``cause``; defined for every cause."""
     reclaims = 0 if facts.checkpointed else facts.reclaims_without_checkpoint
+    asks_again = facts.exit_signal is None and facts.exit_code == EXIT_FOR_REQUEUE
+    if cause is EndCause.TIME_LIMIT and asks_again:
+        return _if_allowed(_after_user_code(facts, reclaims), facts)
     if cause in _ENDS:
         state, reason = _ENDS[cause]
         return Follow(state, reason, facts.message, reclaims_without_checkpoint=reclaims)

@@ -60,6 +60,14 @@ def test_a_script_that_ends_by_itself(facts: JobFacts, answer: Answer) -> None:
     assert (follow.state, follow.reason) == answer
 
 
+def test_at_the_time_limit_only_exit_99_asks_for_another_run() -> None:
+    """Slurm's idiom: ``--signal=USR1@60``, save, exit with the code that RequeueExit names."""
+    again = what_follows(C.TIME_LIMIT, JobFacts(exit_code=99))
+    assert (again.state, again.reason) == (S.QUEUED, W.NEW)
+    assert what_follows(C.TIME_LIMIT, JobFacts(exit_code=99, requeue=False)).state is S.FAILED
+    assert what_follows(C.TIME_LIMIT, JobFacts(exit_signal=15)).reason is E.TIME_LIMIT
+
+
 def test_asking_for_another_run_again_and_again_does_not_spin() -> None:
     assert what_follows(C.USER_CODE, JobFacts(exit_code=99)).delay_seconds > 0
 
