@@ -41,7 +41,7 @@ check: setup-dev ## Lint, format, types, import directions, dependencies.
 	$(BIN)/vulture
 
 bench: setup-dev ## Run every measurement; ARGS go to each (NAMES picks some, DATA names the traces).
-	@$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA)) $(ARGS) $(NAMES)
+	@$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA)) $(NAMES) $(ARGS)
 
 openapi: setup-dev ## Write docs/openapi.json from the code.
 	@$(BIN)/python -m starverse.http.openapi docs/openapi.json

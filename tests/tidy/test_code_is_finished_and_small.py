@@ -28,7 +28,7 @@ LONG_FUNCTIONS = {
 """Functions over the limit as ``file:name``, each with its reason."""
 
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImplemented" + r"Error)\b")
-PATCHES = re.compile(r"\bmonkey" + r"patch\b|mock\." + r"patch|\bpat" + r"ch\(|unittest\.mo" + r"ck")
+PATCHES = re.compile(r"\bmonkey" + r"patch\b|mock\." + r"patch|(?<![.\w])pat" + r"ch\(|unittest\.mo" + r"ck")
 
 
 def short(file: Path) -> str:

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from starverse.cli.remote.root import root
+from starverse.client.sbatch_words import FLAGS, VALUES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -89,6 +90,8 @@ def test_commands_shown_exist_with_their_options(page: Path) -> None:
             continue
         known = {opt for param in command.params for opt in (*param.opts, *param.secondary_opts)}
         known |= {"--help", "-h", "--version"}
+        if words[0] == "submit":
+            known |= {f"--{name}" for name in FLAGS | VALUES}
         given = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
         assert not [word for word in given if word not in known], f"`starverse {' '.join(words)}`"
 
