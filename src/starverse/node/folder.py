@@ -63,7 +63,7 @@ class AllocationFolder:
         return (self / name).exists()
 
     def write_spec(self, spec: LaunchSpec) -> None:
-        write_atomically(self / "spec.json", spec.to_json(), durable=True)
+        write_atomically(self / "spec.json", spec.to_json())
 
     def write_state(self, state: LauncherState) -> None:
         write_atomically(self / "state.json", state.to_json())

@@ -63,8 +63,13 @@ class Cgroups:
                 self.folders[controller] = folder
 
     def process_files(self) -> tuple[str, ...]:
-        """Where a process writes its id to enter: before it drops its user."""
-        return tuple(sorted({str(folder / "cgroup.procs") for folder in self.folders.values()}))
+        """Where the first process is entered, before it drops its user.
+
+        Version 1 offers ``tasks``: a thread that enters by itself (writes ``0``) does not make the kernel
+        wait for everybody, which costs milliseconds.
+        """
+        name = "tasks" if self._support.version == 1 else "cgroup.procs"
+        return tuple(sorted({str(folder / name) for folder in self.folders.values()}))
 
     def has_memory_limit(self) -> bool:
         return "memory" in self.folders and "memory" not in self.refused

@@ -16,7 +16,14 @@ from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import INSIDE_UID, HostSetup
 from starverse.node.sandbox import inside
-from starverse.node.sandbox.driver import Places, Start, StartRefused, check_user, working_folder
+from starverse.node.sandbox.driver import (
+    Places,
+    Start,
+    StartRefused,
+    check_user,
+    enter_own_cgroups,
+    working_folder,
+)
 from starverse.node.sandbox.staging import enter
 
 PLACES = Places(
@@ -71,11 +78,11 @@ class BwrapDriver:
 
 
 def _enter_cgroups(start: Start, child: int, may_go: int) -> None:
-    """Done by the parent while the child stages: entering takes the kernel some milliseconds."""
+    """What the parent does while the child stages: on version 2 it takes some milliseconds."""
     try:
         for path in start.cgroup_files:
-            with open(path, "w") as file:  # noqa: PTH123
-                file.write(str(child))
+            if not path.endswith("/tasks"):
+                Path(path).write_text(str(child))
         os.write(may_go, b"1")
     finally:
         os.close(may_go)
@@ -83,6 +90,7 @@ def _enter_cgroups(start: Start, child: int, may_go: int) -> None:
 
 def _become(start: Start, launcher: int, entered: int) -> None:
     """In the forked child: from the launcher's user and namespaces to bubblewrap."""
+    enter_own_cgroups(start.cgroup_files)
     binds = list_binds(start.spec, start.folder, start.host)
     sources = enter([(bind.source, bind.kind == "ro") for bind in binds], start.spec.unix_uid, launcher)
     staged = [replace(bind, source=source) for bind, source in zip(binds, sources, strict=True)]

@@ -30,7 +30,7 @@ class Start:
     """All that a driver needs. ``pipes``: status (write), control (read), log of stdout and of stderr,
     environment (read).
 
-    ``cgroup_files``: where the first process writes its id. ``processes`` 0: limited elsewhere.
+    ``cgroup_files``: where the first process is entered. ``processes`` 0: limited elsewhere.
         ``start_errors`` is an open file for what goes wrong before the script's first exec.
     """
 
@@ -73,6 +73,14 @@ def working_folder(spec: LaunchSpec, places: Places) -> str:
     if spec.chdir.startswith("/"):
         return spec.chdir
     return f"{places.workspace}/{spec.chdir}".rstrip("/").removesuffix("/.")
+
+
+def enter_own_cgroups(files: tuple[str, ...]) -> None:
+    """Enter the groups of version 1, by the process itself."""
+    for path in files:
+        if path.endswith("/tasks"):
+            with open(path, "w") as file:  # noqa: PTH123  (this process has just been forked)
+                file.write("0")
 
 
 def check_user(spec: LaunchSpec, own_uid: int) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup
 from starverse.node.sandbox import inside, syscalls
-from starverse.node.sandbox.driver import Places, Start, StartRefused, check_user, working_folder
+from starverse.node.sandbox.driver import (
+    Places,
+    Start,
+    StartRefused,
+    check_user,
+    enter_own_cgroups,
+    working_folder,
+)
 from starverse.node.sandbox.staging import enter_as_user, staged_paths
 
 
@@ -46,9 +54,10 @@ class ProcessDriver:
             os._exit(125)
 
     def _supervise(self, start: Start) -> None:
+        enter_own_cgroups(start.cgroup_files)
         for path in start.cgroup_files:
-            with open(path, "w") as file:  # noqa: PTH123
-                file.write(str(os.getpid()))
+            if not path.endswith("/tasks"):
+                Path(path).write_text(str(os.getpid()))
         _close_all_but((0, 1, 2, start.start_errors, *start.pipes))
         places = self.places(start.spec, start.folder)
         enter_as_user(_sources(start.spec, start.folder), start.spec.unix_uid)
