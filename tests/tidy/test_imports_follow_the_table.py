@@ -23,7 +23,7 @@ LIBRARIES_IN: dict[str, frozenset[str]] = {
     "reconcilers": frozenset({"structlog"}),
     "client": frozenset({"httpx2", "platformdirs"}),
     "cli": frozenset({"click", "platformdirs"}),
-    "node": frozenset({"pynvml", "psutil"}),
+    "node": frozenset({"pynvml"}),
     "app": frozenset({"sqlalchemy", "argon2", "limits", "uuid_utils", "structlog", "blake3"}),
     "http": frozenset({"fastapi", "starlette", "pydantic", "structlog", "prometheus_client", "anyio"}),
     "db": frozenset({"sqlalchemy", "alembic", "pydantic"}),
