@@ -440,13 +440,27 @@ def test_a_stranger_on_the_channel_is_hung_up_on(bench: Bench) -> None:
 
 
 def test_a_full_disk_delays_the_report_and_stops_nothing(tmp_path: Path) -> None:
-    """The report is written again and again; here the folder is missing for the first tries."""
+    """The report is tried again and again; here something stands in its way at first."""
     spec = build_launch(tmp_path, "full")
     folder = AllocationFolder(tmp_path / "allocations" / "full")
+    in_the_way = folder / ".report.json.new"
+    in_the_way.mkdir(parents=True)
     launcher = Launcher(folder, spec)
     thread = threading.Thread(target=launcher._report, daemon=True)
     thread.start()
     assert not folder.has("report.json")
-    folder.path.mkdir(parents=True)
+    in_the_way.rmdir()
     thread.join(10)
     assert folder.has("report.json")
+
+
+def test_a_launcher_whose_folder_is_no_more_ends_its_workload(bench: Bench) -> None:
+    """Somebody removed the data folder: nobody will ever ask for this workload again."""
+    spec = bench.run("removed", "sleep 300\n")
+    bench.wait("removed", lambda state: state.ready_at is not None)
+    assert processes.find_tagged("removed")
+    shutil.rmtree(spec.folder)
+    give_up = time.monotonic() + 20
+    while processes.find_tagged("removed"):
+        assert time.monotonic() < give_up, processes.find_tagged("removed")
+        time.sleep(0.02)

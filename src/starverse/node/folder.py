@@ -62,6 +62,19 @@ class AllocationFolder:
     def has(self, name: str) -> bool:
         return (self / name).exists()
 
+    def is_revoked(self) -> bool:
+        """Whether the allocation is lost to the platform: it says so, or the folder is no more, so that
+        nobody will ever know of this launcher again."""
+        if self.has("revoked"):
+            return True
+        try:
+            (self / "claim.lock").stat()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return False
+
     def write_spec(self, spec: LaunchSpec) -> None:
         write_atomically(self / "spec.json", spec.to_json())
 

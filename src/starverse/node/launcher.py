@@ -179,7 +179,7 @@ class Launcher:
         """One look at everything that may want something now."""
         now = self.clock.now()
         self._hear(now)
-        if self.folder.has("revoked"):
+        if self.folder.is_revoked():
             self._stop(workload, "stop", kill=True)
         elif self.desired.stop or self.told_to_end:
             self._stop(workload, "stop")
@@ -284,7 +284,7 @@ class Launcher:
     def _is_unwanted(self) -> bool:
         """Stopped or revoked before anything was started."""
         self._read_desired()
-        if self.desired.stop or self.told_to_end or self.folder.has("revoked"):
+        if self.desired.stop or self.told_to_end or self.folder.is_revoked():
             self.state = replace(self.state, stopped_by="stop")
             return True
         return False
@@ -339,7 +339,7 @@ class Launcher:
             self._breathe()
         self._finish_template()
         self.template_act = start_act(self.folder.path, act)
-        while self.template_act.poll() is None and not self.folder.has("revoked"):
+        while self.template_act.poll() is None and not self.folder.is_revoked():
             self._breathe()
         self._finish_template()
 
@@ -392,8 +392,8 @@ class Launcher:
         self.channel.finish(self.state, self.clock.now())
 
     def _report(self) -> None:
-        """Until it is written, however long the disk stays full."""
-        while True:
+        """Until it is written, however long the disk stays full; not where the folder is no more."""
+        while self.folder.path.is_dir():
             try:
                 self.folder.write_report(self.state)
                 return
