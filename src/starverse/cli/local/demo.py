@@ -24,6 +24,8 @@ from typing import Any
 
 import click
 
+from starverse.cli.local.demo_report import Outcome, report
+
 GRACE_SECONDS = 10
 PASSWORD = "correct-horse-battery"
 ON_DEMAND_SCRIPT = """#!/bin/bash
@@ -108,8 +110,6 @@ class Person:
 @click.option("--keep", is_flag=True, help="Leave the data folder behind.")
 def command(keep: bool) -> None:
     """Rent, train on spot, be reclaimed, resume, finish, and read the bill: on real data, checked."""
-    from starverse.cli.local.demo_report import report
-
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="starverse-demo-"))
     try:
@@ -161,23 +161,6 @@ def platform(root: Path) -> Iterator[str]:
             server.kill()
             server.wait()
         log.close()
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What the demo has to show for itself."""
-
-    wallet_at_start: dict[str, Any]
-    job: dict[str, Any]
-    rival: dict[str, Any]
-    bill: dict[str, Any]
-    bill_text: str
-    record: dict[str, Any]
-    ledger: dict[str, Any]
-    log: list[str]
-    weights: bytes
-    reference: bytes
-    dataset: dict[str, Any]
 
 
 def play(root: Path, api: str) -> Outcome:

@@ -5,12 +5,27 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from starverse.cli.local.demo import Outcome
+from dataclasses import dataclass
+from typing import Any
 
 ACCURACY_MIN = 0.95
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the demo has to show for itself."""
+
+    wallet_at_start: dict[str, Any]
+    job: dict[str, Any]
+    rival: dict[str, Any]
+    bill: dict[str, Any]
+    bill_text: str
+    record: dict[str, Any]
+    ledger: dict[str, Any]
+    log: list[str]
+    weights: bytes
+    reference: bytes
+    dataset: dict[str, Any]
 
 
 def report(outcome: Outcome, say: Callable[[str], None]) -> list[str]:
