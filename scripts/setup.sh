@@ -37,7 +37,7 @@ find_python() { # prints the first suitable interpreter; those that lack venv on
 missing=
 PYTHON_FOUND=$(find_python)
 if [ -z "$PYTHON_FOUND" ]; then
-    old=$("${PYTHON:-python3}" --version 2>&1 || echo "none")
+    old=$("${PYTHON:-python3}" --version 2>/dev/null) || old="no ${PYTHON:-python3}"
     say "needs Python 3.11 or newer; found: $old"
     missing="python3 python3-venv"
 elif ! can_make_venv "$PYTHON_FOUND"; then
