@@ -21,7 +21,7 @@ def run_job(site: Site, person: Person, *argv: str, cards: int = 1, seconds: flo
     site.world.plan(name, FakeRun(run_seconds=seconds))
     body = {"script": SCRIPT.format(cards=cards, name=name), "argv": list(argv)}
     number = person.post("/jobs", body)["job"]["number"]
-    site.world.run(seconds + 30, step=10)
+    site.world.run(seconds + 240, step=60)
     job = person.get(f"/jobs/{number}")
     assert job["state"] == "succeeded", job["message"]
     return str(number)
@@ -42,10 +42,8 @@ def test_a_bill_adds_up_and_explains_every_micro_yuan(site: Site) -> None:
         explained = person.get(f"/charges/{charge['id']}")
         assert explained["total_micro"] == charge["total_micro"]
         assert explained["price_book"]["effective_from"] == "2026-02-28T16:00:00Z"
-        assert (
-            sum(moved["amount_micro"] for moved in explained["transfers"] if moved["kind"] == "post_pending")
-            == (charge["total_micro"])
-        )
+        posted = [move["amount_micro"] for move in explained["transfers"] if move["kind"] == "post_pending"]
+        assert sum(posted) == charge["total_micro"]
         assert any("spot 0.3" in step for step in explained["steps"])
     assert person.get("/bill?label=thesis")["total_micro"] == bill["total_micro"]
     assert person.get("/bill?label=other")["charges"] == []
@@ -58,28 +56,26 @@ def test_a_running_job_shows_as_an_open_estimate(site: Site) -> None:
     person = site.register()
     site.world.plan("job1", FakeRun(run_seconds=7200))
     person.post("/jobs", {"script": SCRIPT.format(cards=1, name="job1")})
-    site.world.run(601, step=20)
+    site.world.run(601, step=100)
     bill = person.get("/bill")
     assert bill["charges"] == []
     assert bill["open"][0]["amount_micro"] in range(270_000, 280_000), "ten minutes of 1.66 an hour"
     wallet = person.get("/wallet")
     assert wallet["burn_micro_per_hour"] == 1_660_000
     assert wallet["held_micro"] >= 1_660_000
-    assert wallet["runway_seconds"] == 10_000_000 * 3600 // 1_660_000 - (10_000_000 * 3600 // 1_660_000) % 1
+    assert wallet["runway_seconds"] == 10_000_000 * 3600 // 1_660_000
     other = site.register("other@example.org")
     assert other.get("/bill")["open"] == []
     assert other.get("/wallet")["runway_seconds"] is None
 
 
-@pytest.mark.parametrize("registered_on_day", [1, 15, 31])
+@pytest.mark.parametrize("registered_on_day", [1, 15, 29])
 def test_the_day_an_account_was_made_changes_no_bill(site: Site, registered_on_day: int) -> None:
     """Scenario 2: the same usage costs the same whenever the account was made."""
     later = site.clock.at
-    site.clock.at = later.replace(day=registered_on_day if registered_on_day < 10 else 1) + timedelta(
-        days=registered_on_day % 9
-    )
+    site.clock.at = later.replace(day=registered_on_day)
     person = site.register()
-    site.clock.at = later.replace(day=31)
+    site.clock.at = later.replace(day=30)
     number = run_job(site, person, seconds=1800)
     assert person.get(f"/bill?job={number}")["total_micro"] == 830_000
 
