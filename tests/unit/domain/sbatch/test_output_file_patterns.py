@@ -63,3 +63,10 @@ def test_a_job_name_cannot_climb_out() -> None:
     with pytest.raises(BadValue):
         workspace_file("%x", PatternContext(job_number=1, job_name=".."))
     assert workspace_file("%x/out", PatternContext(job_number=1, job_name="../..")) == ".._../out"
+
+
+def test_no_two_tasks_of_an_array_share_a_file() -> None:
+    tasks = [PatternContext(f"12_{index}", "x", array_number=12, array_index=index) for index in (0, 1)]
+    for pattern in ("%j.out", "%J", "slurm-%A_%a.out"):
+        assert len({expand_pattern(pattern, task) for task in tasks}) == 2
+    assert expand_pattern("%6j", tasks[1]) == "0012_1"
