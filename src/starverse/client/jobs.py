@@ -17,6 +17,9 @@ from starverse.client.transport import Call, Transport, new_key
 
 ENDED_STATES = frozenset({"succeeded", "failed", "cancelled"})
 UPLOAD_TIMEOUT_SECONDS = 600.0
+LOG_PIECE_BYTES = 256 * 1024
+CHARACTER_BYTES_MAX = 4
+"""A piece may be shorter by less than this: a character is not cut in two."""
 WAIT_PAUSE_SECONDS_FIRST = 0.3
 WAIT_PAUSE_SECONDS_MAX = 3.0
 
@@ -118,7 +121,10 @@ class Jobs:
         return cast(Job, self._transport.send(Call("POST", f"{_job(ref)}:resume")))
 
     def log_text(self, ref: str, *, attempt: int | None = None, stream: str = "out") -> Iterator[str]:
-        """The log as it stands now, piece by piece; ``attempt`` ``None``: of all runs in order."""
+        """The log as it stands now, piece by piece; ``attempt`` ``None``: of all runs in order.
+
+        Ends at a piece that is not full, so that a job which prints all the time is not followed.
+        """
         newest = attempt
         if attempt is None:
             newest = int(self._log_page(ref, None, stream, 0).get("attempt") or 0)
@@ -129,12 +135,13 @@ class Jobs:
                 if page.get("text"):
                     yield str(page["text"])
                 following = int(page.get("next_offset") or 0)
-                if following <= offset:
+                gap = page.get("gap") or {}
+                if following - max(offset, int(gap.get("end") or 0)) < LOG_PIECE_BYTES - CHARACTER_BYTES_MAX:
                     break
                 offset = following
 
     def _log_page(self, ref: str, attempt: int | None, stream: str, offset: int) -> dict[str, Any]:
-        query = {"attempt": attempt, "stream": stream, "offset": offset}
+        query = {"attempt": attempt, "stream": stream, "offset": offset, "limit": LOG_PIECE_BYTES}
         return self._transport.send(Call("GET", f"{_job(ref)}/logs", query))
 
     def follow_log(

@@ -9,6 +9,7 @@ import pytest
 from starverse.client.api import Client
 from starverse.client.errors import ClientError
 from starverse.client.follow import GIVE_UP_SECONDS, parse_events
+from starverse.client.jobs import LOG_PIECE_BYTES
 from starverse.client.settings import Settings
 from starverse.testing.fake_api import BREAK, FakeApi, Reply, sse
 
@@ -88,21 +89,32 @@ def page(attempt: int, offset: int, text: str) -> dict[str, object]:
 
 
 def test_the_log_of_all_runs_is_read_piece_by_piece(api: FakeApi) -> None:
+    full, nearly = "a" * LOG_PIECE_BYTES, "b" * (LOG_PIECE_BYTES - 3)
     newest = page(2, 0, "de")
+    read = len(full) + len(nearly)
     api.on(
-        "GET",
-        "/jobs/7/logs",
-        newest,
-        page(1, 0, "ab"),
-        page(1, 2, "c"),
-        page(1, 3, ""),
-        newest,
-        page(2, 2, ""),
+        "GET", "/jobs/7/logs", newest, page(1, 0, full), page(1, len(full), nearly), page(1, read, ""), newest
     )
     with Client(Settings(api.url)) as client:
-        assert "".join(client.jobs.log_text("7")) == "abcde"
+        assert "".join(client.jobs.log_text("7")) == full + nearly + "de"
     asked = [(seen.query.get("attempt"), seen.query["offset"]) for seen in api.seen[1:]]
-    assert asked == [(["1"], ["0"]), (["1"], ["2"]), (["1"], ["3"]), (["2"], ["0"]), (["2"], ["2"])]
+    assert asked == [(["1"], ["0"]), (["1"], [str(len(full))]), (["1"], [str(read)]), (["2"], ["0"])]
+    assert {seen.query["limit"][0] for seen in api.seen} == {str(LOG_PIECE_BYTES)}
+
+
+def test_a_log_that_grows_while_it_is_read_is_not_followed(api: FakeApi) -> None:
+    api.on("GET", "/jobs/7/logs", page(1, 0, "ab"), page(1, 0, "abc"), page(1, 3, "d"))
+    with Client(Settings(api.url)) as client:
+        assert "".join(client.jobs.log_text("7")) == "abc"
+    assert len(api.seen) == 2
+
+
+def test_a_log_whose_oldest_part_is_gone_is_read_to_its_end(api: FakeApi) -> None:
+    text = "x" * LOG_PIECE_BYTES
+    holed = page(1, 0, "") | {"gap": {"start": 0, "end": 5000}, "text": text, "next_offset": 5000 + len(text)}
+    api.on("GET", "/jobs/7/logs", holed, holed, page(1, 5000 + len(text), "end"))
+    with Client(Settings(api.url)) as client:
+        assert "".join(client.jobs.log_text("7")) == text + "end"
 
 
 def test_a_job_that_never_ran_has_an_empty_log(api: FakeApi) -> None:

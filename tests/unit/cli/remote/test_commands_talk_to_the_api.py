@@ -122,7 +122,7 @@ def test_a_log_is_printed_as_it_is(api: FakeApi, line: CommandLine) -> None:
     api.on("GET", "/jobs/12/logs", {"attempt": 2, "offset": 0, "next_offset": 0, "text": "50%\r100%\n"})
     ran = line.run("job", "logs", "12", "--attempt", "2", "--stderr")
     assert ran.out == "50%\r100%\n"
-    assert api.seen[0].query == {"attempt": ["2"], "stream": ["err"], "offset": ["0"]}
+    assert api.seen[0].query == {"attempt": ["2"], "stream": ["err"], "offset": ["0"], "limit": ["262144"]}
 
 
 def test_following_tells_gaps_and_breaks_on_stderr(api: FakeApi, line: CommandLine) -> None:
