@@ -19,7 +19,7 @@ import uvicorn
 from starverse.app import bootstrap
 from starverse.app.auth import ensure_operator
 from starverse.app.platform import Platform, Settings
-from starverse.app.ports import RandomIds, SystemClock, Wakeups
+from starverse.app.ports import Clock, RandomIds, SystemClock, Wakeups
 from starverse.config import Config
 from starverse.db import schema
 from starverse.db.session import Database
@@ -90,8 +90,10 @@ def settings_of(config: Config) -> Settings:
     )
 
 
-def serve(config: Config, announce: Callable[[Address], None]) -> None:
+def serve(config: Config, announce: Callable[[Address], None], clock: Clock | None = None) -> None:
     """Run the control plane until SIGTERM or Ctrl-C; workloads go on without it and are adopted later.
+
+    ``clock`` ``None``: the machine's.
 
     Raises ``Conflict`` when another server has the data folder, ``Invalid`` when the port is taken.
     """
@@ -107,7 +109,7 @@ def serve(config: Config, announce: Callable[[Address], None]) -> None:
             data,
             card_source(config.engine.declare_cards, zone=config.engine.zone, fabric=config.engine.fabric),
         )
-        clock = SystemClock()
+        clock = clock or SystemClock()
         platform = Platform(database, engine, clock, RandomIds(), wakeups, settings_of(config))
         bootstrap.prepare(platform)
         ensure_operator(platform)
