@@ -97,7 +97,11 @@ def test_what_reaches_out_is_refused_and_leaves_nothing(what: str, fill: Fill, t
     assert [path.name for path in tmp_path.iterdir()] == ["inside"]
 
 
-@pytest.mark.parametrize("raw", [b"", b"not gzip", gzip.compress(b"not tar" * 200), gzip.compress(b"x")[:-5]])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"not gzip", gzip.compress(b"not tar" * 200), gzip.compress(b"x")[:-5]],
+    ids=["empty", "not gzip", "gzip of no tar", "gzip cut short"],
+)
 def test_what_is_no_archive_is_refused(raw: bytes) -> None:
     with pytest.raises(Invalid):
         check_archive(io.BytesIO(raw), LIMITS)
