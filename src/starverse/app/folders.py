@@ -13,6 +13,7 @@ import re
 import secrets
 import shutil
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from starverse.app.archives import UnpackLimits, check_archive, give_to, unpack_archive
@@ -143,6 +144,17 @@ def remove_workspace(platform: Platform, workspace_id: str) -> None:
     except FileNotFoundError:
         return
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_unused(platform: Platform, before: datetime, limit: int) -> int:
+    """Delete packed folders uploaded before then that no workspace needs any more; how many."""
+    with platform.database.write() as connection:
+        unused = folders.unused_since(connection, before, limit)
+        for folder in unused:
+            folders.forget(connection, folder)
+    for folder in unused:
+        _place(platform, folder.team_id, _hex_digest(folder.id)).unlink(missing_ok=True)
+    return len(unused)
 
 
 def unpack_limits(platform: Platform) -> UnpackLimits:

@@ -281,6 +281,10 @@ def _insert(
         before = claim(connection, AccountId(identity.account_id), request.once, first_id, now)
         if before is not None:
             return before, len(indices)
+        if request.folder_id is not None and not folders.exists(
+            connection, identity.team_id, request.folder_id
+        ):
+            raise Invalid(faults=[FieldFault("folder_id", request.folder_id, "a folder that is still kept")])
         workspace_id = platform.ids.uuid7()
         jobs.insert_workspace(connection, workspace_id, identity.team_id, request.folder_id, now)
         number = jobs.next_number(connection, "job")

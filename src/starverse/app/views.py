@@ -145,7 +145,7 @@ class JobView:
     is a task. ``attempts`` counts runs so far, ``restart_count`` those after the first. ``cost_so_far``
     counts charges only, ``lost_work_seconds`` what was run after the newest verified checkpoint at each
     kill. ``progress`` is the last progress line of the log. ``allocations`` is filled by ``get`` only;
-    ``tasks`` (state -> count) is filled for the whole of an array only. ``cpus`` and ``memory_bytes`` are over
+    ``tasks`` (state -> count) is for the whole of an array only. ``cpus`` and ``memory_bytes`` are over
     all its nodes, ``tasks_count`` its ranks (``--ntasks``).
     """
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import exists as exists_where
 
 from starverse.db.tables import folders, teams, workspaces
 from starverse.domain.ids import FolderId, TeamId
@@ -55,10 +56,25 @@ def add(connection: Connection, folder: Folder) -> None:
     )
 
 
-def bytes_of_team(connection: Connection, team_id: str) -> int:
-    """How much a team's packed folders take."""
-    query = select(func.coalesce(func.sum(folders.c.bytes), 0)).where(folders.c.team_id == team_id)
-    return int(connection.execute(query).scalar_one())
+def unused_since(connection: Connection, instant: datetime, limit: int) -> tuple[Folder, ...]:
+    """Folders uploaded before ``instant`` from which no workspace that is still there was made."""
+    kept = exists_where().where(
+        workspaces.c.team_id == folders.c.team_id,
+        workspaces.c.folder_id == folders.c.id,
+        workspaces.c.removed_at.is_(None),
+    )
+    rows = connection.execute(
+        select(folders)
+        .where(folders.c.created_at < instant, ~kept)
+        .order_by(folders.c.created_at)
+        .limit(limit)
+    )
+    return tuple(Folder(row.id, row.team_id, row.bytes, row.created_at) for row in rows)
+
+
+def forget(connection: Connection, folder: Folder) -> None:
+    """Drop the record; the caller removes the archive afterwards."""
+    connection.execute(delete(folders).where(folders.c.team_id == folder.team_id, folders.c.id == folder.id))
 
 
 def get_workspace(connection: Connection, workspace_id: str) -> Workspace | None:

@@ -1,7 +1,8 @@
 """Retention: what was kept long enough goes.
 
 Target set: a workspace is on disk if and only if a job of it has not ended, or ended less than the operator's
-days ago (14 by default); a request key is remembered for two days.
+days ago (14 by default); a packed folder is kept if and only if a workspace came from it or it is younger
+than that; a request key is remembered for two days.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ def make(platform: Platform) -> Reconciler:
             folders.remove_workspace(platform, workspace_id)
             with platform.database.write() as connection:
                 workspaces.note_removed(connection, workspace_id, now)
-        return f"removed {len(due)} workspaces" if due else ""
+        packed = folders.remove_unused(platform, before, BATCH)
+        did = [f"removed {len(due)} workspaces"] if due else []
+        did += [f"removed {packed} packed folders"] if packed else []
+        return ", ".join(did)
 
     return Reconciler("retention", "remove workspaces kept long enough", PERIOD_SECONDS, act)
