@@ -9,8 +9,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from starverse.app.auth import Identity
 from starverse.app.disk_space import bytes_free
+from starverse.app.identity import Identity
 from starverse.app.offers import NodeView, node_view
 from starverse.app.platform import Platform
 from starverse.app.versions import require_version

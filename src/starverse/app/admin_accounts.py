@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from starverse.app.auth import Identity
 from starverse.app.idempotency import Once, claim
+from starverse.app.identity import Identity
 from starverse.app.passwords import hash_password, password_fault
 from starverse.app.platform import Platform
 from starverse.app.teams import give_credit

@@ -17,6 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from starverse.app import teams as team_cases
 from starverse.app.idempotency import Once, claim
+from starverse.app.identity import Identity
 from starverse.app.passwords import hash_password, needs_new_hash, password_fault, verify_password
 from starverse.app.platform import Platform
 from starverse.app.rate_limits import Attempts
@@ -44,25 +45,6 @@ _EMAIL = re.compile(
     r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[a-z0-9](?:[a-z0-9-]{0,62})(?:\.[a-z0-9](?:[a-z0-9-]{0,62}))*"
 )
 _TRIES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who calls, for which team, with what rights.
-
-    ``allocation_id`` is set for tokens of scope ``workload`` only; ``role`` is that of the account in the
-    team; ``operator`` is never true for team and workload tokens.
-    """
-
-    account_id: AccountId
-    email: str
-    team_id: TeamId
-    team_name: str
-    operator: bool
-    scope: str
-    token_id: TokenId
-    allocation_id: AllocationId | None
-    role: str = "member"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from starverse.app import jobs as job_cases
-from starverse.app.auth import Identity
 from starverse.app.funding import terms_of
+from starverse.app.identity import Identity
 from starverse.app.job_views import lost_seconds
 from starverse.app.platform import Platform
 from starverse.db import allocations, charges, checkpoints, ledger, metering, price_books

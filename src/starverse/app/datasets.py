@@ -19,9 +19,9 @@ from typing import Protocol
 
 from sqlalchemy.exc import IntegrityError
 
-from starverse.app.auth import Identity
 from starverse.app.disk_space import require_space
 from starverse.app.idempotency import Once, claim
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db import datasets
 from starverse.db.datasets import Dataset

@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 
 from starverse.app.archives import UnpackLimits, check_archive, give_to, unpack_archive
-from starverse.app.auth import Identity
 from starverse.app.disk_space import require_space
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db import folders
 from starverse.db.folders import Folder

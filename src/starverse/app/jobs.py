@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from starverse.app import job_views, run_records
-from starverse.app.auth import Identity
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.submission import submit
 from starverse.app.views import JobFilter, JobView, Page

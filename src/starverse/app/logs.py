@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from starverse.app import jobs as job_cases
-from starverse.app.auth import Identity
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db.job_pulses import JobPulse, pulses
 from starverse.domain.errors import FieldFault, Invalid, NotFound

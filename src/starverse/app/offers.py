@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
-from starverse.app.auth import Identity
 from starverse.app.funding import sources_of
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db import ledger, nodes
 from starverse.db.metering import load_books, member_changes

@@ -8,8 +8,8 @@ from datetime import datetime
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from starverse.app.auth import Identity
 from starverse.app.idempotency import Once, claim
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db import accounts, price_books
 from starverse.db.events import Event, record

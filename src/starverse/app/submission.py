@@ -14,9 +14,9 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from starverse.app import job_views
-from starverse.app.auth import Identity
 from starverse.app.funding import sources_of
 from starverse.app.idempotency import claim
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.views import EffectiveOption, OptionRemark, PriceView, SubmitRequest, SubmitResult
 from starverse.db import datasets, events, folders, inventory, jobs, ledger, metering

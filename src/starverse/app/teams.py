@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from starverse.app.idempotency import Once, claim
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db import accounts, ledger, teams
 from starverse.db.events import Event, record
@@ -22,9 +22,6 @@ from starverse.domain.ids import AccountId, LedgerAccountId, TeamId, TransferId
 from starverse.domain.ledger.accounts import GIFTS, cash, credit_grant
 from starverse.domain.ledger.transfers import Purpose, move
 from starverse.domain.money import Money
-
-if TYPE_CHECKING:
-    from starverse.app.auth import Identity
 
 ROLES = ("owner", "member")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,38}[a-z0-9])?")

@@ -11,9 +11,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from starverse.app.auth import Identity
 from starverse.app.gateways import Gateway, SignedNotice, gateway_named, gateways_of
 from starverse.app.idempotency import Once, claim
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.teams import require_owner
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page

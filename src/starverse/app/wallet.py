@@ -9,8 +9,8 @@ from fractions import Fraction
 
 from sqlalchemy import Connection
 
-from starverse.app.auth import Identity
 from starverse.app.funding import terms_of
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
 from starverse.db import allocations, ledger

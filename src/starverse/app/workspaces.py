@@ -15,9 +15,9 @@ from typing import Self
 
 from starverse.app import beneath
 from starverse.app import jobs as job_cases
-from starverse.app.auth import Identity
 from starverse.app.disk_space import require_space
 from starverse.app.folders import unpack_workspace
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
 from starverse.db import folders

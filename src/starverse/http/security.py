@@ -21,8 +21,8 @@ from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from starverse.app import auth
-from starverse.app.auth import Identity
 from starverse.app.idempotency import Once
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.rate_limits import Attempts
 from starverse.domain.errors import FieldFault, Forbidden, Invalid

@@ -14,9 +14,9 @@ from typing import Any
 
 from starverse.app import jobs as job_cases
 from starverse.app import teams as team_cases
-from starverse.app.auth import Identity
 from starverse.app.bill import BillFilter, BillView, show_bill
 from starverse.app.idempotency import Once
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.views import JobView, SubmitRequest
 from starverse.checkpoint import AlreadyPublished, Checkpointer
