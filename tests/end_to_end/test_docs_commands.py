@@ -1,0 +1,218 @@
+"""Every command that the pages show is typed as a newcomer would, in order, and says what the pages say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
+from starverse.examples.digits import write_digits
+from starverse.testing.live_server import PASSWORD, LiveServer, clean_environment
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_TYPED = {
+    r"make (demo|test)\b": "continuous integration runs it by itself",
+    r"(make|starverse) up\b": "the running server stands for it",
+}
+ENDS_WITH = 7
+"""Exit code of the refusal for money that a page shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A command as a page shows it, and the output below it."""
+
+    command: str
+    output: tuple[str, ...]
+
+    @property
+    def reason_not_typed(self) -> str | None:
+        reasons = (why for pattern, why in NOT_TYPED.items() if re.match(pattern, self.command))
+        return next(reasons, None)
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.output) and self.output[0].startswith("starverse: ")
+
+
+def read_page(page: str) -> list[Shown]:
+    """What stands in the page's console blocks; a line that ends in a backslash goes on."""
+    text = (ROOT / page).read_text("utf-8")
+    found: list[Shown] = []
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
+            command, *output = part.rstrip("\n").split("\n")
+            found.append(Shown(command, tuple(output)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A folder that looks like a clone, a home, and a server to talk to."""
+
+    server: LiveServer
+    clone: Path
+    home: Path
+
+    def type_all(self, shown: list[Shown], stand_ins: Mapping[str, str]) -> list[tuple[int, str]]:
+        """Type the commands into one shell; exit code and output of each."""
+        lines = []
+        for one in shown:
+            command = one.command
+            for name, value in stand_ins.items():
+                command = command.replace(name, value)
+            lines += ["echo @@begin", command, 'echo "@@end $?"']
+        environment = clean_environment() | {
+            "HOME": str(self.home),
+            "XDG_CONFIG_HOME": str(self.home / ".config"),
+            "STARVERSE_API": self.server.api,
+            "STARVERSE_PASSWORD": PASSWORD,
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+        }
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(lines)],
+            cwd=self.clone,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        parts = re.findall(r"@@begin\n(.*?)@@end (\d+)\n", done.stdout, re.DOTALL)
+        assert len(parts) == len(shown), done.stdout
+        return [(int(code), output) for output, code in parts]
+
+
+@pytest.fixture
+def newcomer(server: LiveServer) -> Iterator[Newcomer]:
+    clone, home = server.make_folder("clone"), server.make_folder("newcomer")
+    examples = clone / "src" / "starverse" / "examples"
+    examples.mkdir(parents=True)
+    for file in (ROOT / "src" / "starverse" / "examples").glob("*.*"):
+        (examples / file.name).write_bytes(file.read_bytes())
+    command = clone / ".venv" / "bin" / "starverse"
+    command.parent.mkdir(parents=True)
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m starverse.cli.remote.entry "$@"\n')
+    command.chmod(0o755)
+    yield Newcomer(server, clone, home)
+
+
+@pytest.fixture
+def server() -> Iterator[LiveServer]:
+    """A new one for each page: jobs count from 1."""
+    with LiveServer() as running:
+        yield running
+
+
+def prepare_nothing(_: Newcomer) -> dict[str, str]:
+    return {}
+
+
+def prepare_shelf(newcomer: Newcomer) -> dict[str, str]:
+    """What the page says that operators did before."""
+    digits = newcomer.server.root / "digits"
+    write_digits(digits)
+    told = ("--title", "Handwritten digits", "--source", "UCI, 10.24432/C50P49", "--licence", "CC-BY-4.0")
+    newcomer.server.operator.run("dataset", "add", "digits", str(digits), *told)
+    newcomer.server.operator.run("dataset", "verify", "digits")
+    return {}
+
+
+def prepare_operating(newcomer: Newcomer) -> dict[str, str]:
+    """The paths and names that the page uses as examples."""
+    digits = newcomer.server.root / "digits"
+    write_digits(digits)
+    head = newcomer.server.person("head")
+    head.run("team", "create", "lab")
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
+    prices = re.sub(r"effective_from: \S+", f"effective_from: {tomorrow}", shipped_price_book_text())
+    (newcomer.clone / "new-prices.yaml").write_text(prices, "utf-8")
+    return {
+        "/var/lib/starverse": str(newcomer.server.data),
+        "/srv/digits": str(digits),
+        "drain NODE": "drain declared-1",
+        "starverse ": ".venv/bin/starverse ",
+    }
+
+
+def prepare_checkpoints(newcomer: Newcomer) -> dict[str, str]:
+    """The page follows the tour: somebody is registered and stands in the examples' folder."""
+    command = newcomer.clone / ".venv" / "bin" / "starverse"
+    before = f"cd src/starverse/examples; {command} register me@example.org"
+    return {"starverse submit": f"{before} && {command} submit"}
+
+
+PAGES: dict[str, Callable[[Newcomer], dict[str, str]]] = {
+    "README.md": prepare_nothing,
+    "docs/en/quickstart.md": prepare_shelf,
+    "docs/en/operating.md": prepare_operating,
+    "docs/en/checkpoints.md": prepare_checkpoints,
+}
+FOR_DEVELOPERS = {
+    "CONTRIBUTING.md": "its commands change the tree or run the tests",
+    "docs/benchmarks.md": "measuring takes long",
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_a_page_work(newcomer: Newcomer, page: str) -> None:
+    shown = read_page(page)
+    for one in shown:
+        if one.reason_not_typed:
+            print(f"{page}: not typed: {one.command}: {one.reason_not_typed}")
+    typed = [one for one in shown if one.reason_not_typed is None]
+    assert typed
+    stand_ins = PAGES[page](newcomer)
+    by_night = any(
+        line["tariff"] == "on_demand" and line["rate"] != "1.66"
+        for offer in newcomer.server.operator.client.cards.offers()
+        for line in offer["prices"]
+    )
+    for one, (code, output) in zip(typed, newcomer.type_all(typed, stand_ins), strict=True):
+        if one.is_refused and by_night:
+            print(f"{page}: at half price this fits into the sign-up credit: {one.command}")
+            continue
+        assert code == (ENDS_WITH if one.is_refused else 0), f"$ {one.command}\n{output}"
+        said = {shape(line) for line in output.splitlines()}
+        missing = [line for line in one.output if shape(line) not in said]
+        assert not missing, f"$ {one.command}\n{output}\nthe page says, the command does not: {missing}"
+
+
+def translations() -> dict[str, str]:
+    """Each translated page -> the page that it translates."""
+    found = {page.name: "README.md" for page in ROOT.glob("README.*.md")}
+    return found | {
+        f"docs/zh/{page.name}": f"docs/en/{page.name}" for page in (ROOT / "docs/zh").glob("*.md")
+    }
+
+
+@pytest.mark.parametrize("page", sorted(translations()))
+def test_translations_show_the_same_commands(page: str) -> None:
+    def commands(name: str) -> list[str]:
+        return [re.sub(r"\s+#.*", "", one.command) for one in read_page(name)]
+
+    assert commands(page) == commands(translations()[page])
+
+
+def test_every_page_with_commands_is_typed() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    with_commands = {str(page.relative_to(ROOT)) for page in pages if read_page(str(page.relative_to(ROOT)))}
+    for page, reason in FOR_DEVELOPERS.items():
+        print(f"{page}: not typed: {reason}")
+    assert with_commands == {*PAGES, *translations(), *FOR_DEVELOPERS} & with_commands
+    assert set(PAGES) <= with_commands
+
+
+def shape(line: str) -> str:
+    """A line without its figures and its widths."""
+    return re.sub(r"\d+(\.\d+)?", "0", " ".join(line.split()))
