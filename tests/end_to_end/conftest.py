@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from starverse.testing.live_server import ORDINARY_UID, Ground, LiveServer, ordinary_python
+from starverse.testing.live_server import Ground, LiveServer
+from starverse.testing.ordinary_users import ORDINARY_UID, ordinary_python
 
 
 @pytest.fixture(scope="session")
