@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from starverse.domain.errors import FieldFault, Invalid, InvariantBroken
 from starverse.domain.money import ZERO, Money, floor_to_micro, round_to_fen, total
-from starverse.domain.timespan import utc
+from starverse.domain.timespan import ceil_to_second, floor_to_second, utc
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -146,11 +146,15 @@ def pay(
 
 
 def pay_edges(sources: Sources) -> list[datetime]:
-    """The instants at which what may pay changes: where usage has to be split before ``pay``."""
-    edges = [coupon.redeemed_at for coupon in sources.coupons]
-    edges += [coupon.expires_at for coupon in sources.coupons if coupon.expires_at]
-    edges += [credit.expires_at for credit in sources.credits if credit.expires_at]
-    return sorted({utc(edge) for edge in edges})
+    """The whole seconds at which what may pay changes: where usage has to be split before ``pay``.
+
+    A coupon pays from the first whole second after its redemption on, and until the last one before its
+    expiry: usage is counted in whole seconds, whatever the instant of a gift.
+    """
+    edges = [ceil_to_second(coupon.redeemed_at) for coupon in sources.coupons]
+    edges += [floor_to_second(coupon.expires_at) for coupon in sources.coupons if coupon.expires_at]
+    edges += [floor_to_second(credit.expires_at) for credit in sources.credits if credit.expires_at]
+    return sorted(set(edges))
 
 
 @dataclass(frozen=True, slots=True)
