@@ -63,20 +63,26 @@ def charged_span_of(allocation: Allocation, now: datetime) -> Timespan | None:
             lost=lost,
             proof_of_life_at=allocation.ended_at if lost else None,
         ),
-        now,
+        now if allocation.ended_at is None else max(now, allocation.ended_at),
     )
 
 
 def close_full_hours(
     connection: Connection, allocation: Allocation, job: Job, now: datetime, ids: Ids
 ) -> int:
-    """Charge every held hour that is over, for an allocation that goes on; how many were charged."""
-    if allocation.ready_at is None:
+    """Charge every held hour that is over, for an allocation that goes on; how many were charged.
+
+    An hour is over once its launcher was seen alive at its end: the clock alone does not prove that it ran
+    so long (it may have ended while nobody was looking). The last hold stays open until the end, for the
+    seconds beyond it.
+    """
+    if allocation.ready_at is None or allocation.alive_at is None:
         return 0
+    seen = min(now, allocation.alive_at)
     closed, end = 0, ceil_to_second(allocation.ready_at)
-    for hold in metering.holds_of(connection, allocation.id):
+    for hold in metering.holds_of(connection, allocation.id)[:-1]:
         start, end = end, end + timedelta(seconds=hold.seconds)
-        if hold.state == "open" and end <= now:
+        if hold.state == "open" and end <= seen:
             _close(connection, allocation, job, hold, Timespan(start, end), now, ids)
             closed += 1
     return closed
@@ -162,8 +168,11 @@ def _close(
     sources = _with_held(sources_of(ledger.team_wallet(connection, TeamId(allocation.team_id))), hold)
     segments, pieces, running = _rate(connection, allocation, span, sources, books, meter.running)
     share = books.books.at(span.start).coupon_share_max
-    payment = pay(pieces, sources, share, _read_paid(meter.paid))
-    _post(connection, list(_transfers(connection, allocation, hold, payment)), now)
+    owed = _within(_payable(connection, job), pieces)
+    payment = pay(owed, sources, share, _read_paid(meter.paid))
+    grown = total([piece.growth for piece in pieces])
+    missing = grown - total([part.amount for part in payment.parts])
+    _post(connection, list(_transfers(connection, allocation, hold, payment, missing)), now)
     if not metering.resolve_hold(connection, hold.id, "posted", now):
         raise InvariantBroken(f"hold {hold.id} was resolved before", context={"allocation": allocation.id})
     after = Meter(span.end, running, _write_paid(payment.subject))
@@ -181,11 +190,11 @@ def _close(
         hour=hold.hour,
         start_at=span.start,
         end_at=span.end,
-        total=total([piece.growth for piece in pieces]),
+        total=grown,
         coupon=payment.amount_of(SourceKind.COUPON),
         credit=payment.amount_of(SourceKind.CREDIT),
         cash=payment.amount_of(SourceKind.CASH),
-        written_off=payment.missing,
+        written_off=missing,
         segments=tuple(_segment_row(segment, books) for segment in segments),
     )
     metering.insert_charge(connection, charge, now)
@@ -212,6 +221,28 @@ def _rate(
     return segments, pieces, running
 
 
+def _payable(connection: Connection, job: Job) -> Money | None:
+    """What may still be paid for a job; ``None``: whatever it costs.
+
+    ``--cost-max`` is a promise: seconds up to a KILL, or a price that rose after the hold, are beyond it.
+    """
+    if job.spec.cost_max is None:
+        return None
+    return max(ZERO, job.spec.cost_max - metering.paid_for_job(connection, job.id))
+
+
+def _within(limit: Money | None, pieces: list[Piece]) -> list[Piece]:
+    """The pieces as far as ``limit`` goes, in their order."""
+    if limit is None:
+        return pieces
+    kept = []
+    for piece in pieces:
+        growth = min(limit, piece.growth)
+        kept.append(replace(piece, growth=growth))
+        limit -= growth
+    return kept
+
+
 def _with_held(sources: Sources, hold: HoldRow) -> Sources:
     """What may pay the charge of a hold: what it keeps back, and what else is free."""
     held: dict[str, Money] = {}
@@ -229,9 +260,12 @@ def _with_held(sources: Sources, hold: HoldRow) -> Sources:
 
 
 def _transfers(
-    connection: Connection, allocation: Allocation, hold: HoldRow, payment: Payment
+    connection: Connection, allocation: Allocation, hold: HoldRow, payment: Payment, missing: Money
 ) -> Sequence[Transfer]:
-    """Post each part of the hold for what its source really pays; what goes beyond is moved at once."""
+    """Post each part of the hold for what its source really pays; what goes beyond is moved at once.
+
+    ``missing`` is what nobody pays: it is written off.
+    """
     owed = {ledger_account_of(part, allocation.team_id): part.amount for part in payment.parts if part.amount}
     pending = ledger.find_transfers(connection, [TransferId(part.transfer_id) for part in hold.parts])
     transfers: list[Transfer] = []
@@ -240,8 +274,8 @@ def _transfers(
         take = min(owed.get(transfer.debit, ZERO), part.amount)
         owed[transfer.debit] = owed.get(transfer.debit, ZERO) - take
         transfers.append(settle_hold(TransferId(f"{hold.id}:post:{position}"), transfer, take))
-    if payment.missing:
-        owed[WRITE_OFF] = payment.missing
+    if missing:
+        owed[WRITE_OFF] = missing
     for position, (source, amount) in enumerate(sorted(owed.items())):
         if amount:
             purpose = Purpose.WRITE_OFF if source == WRITE_OFF else Purpose.CHARGE

@@ -48,15 +48,15 @@ def meter_all(platform: Platform) -> str:
 
 def _hour_is_over(platform: Platform, allocation: Allocation, now: datetime) -> bool:
     """Whether any held hour may have ended: a cheap test before a write transaction is opened."""
-    ready = allocation.ready_at
-    if ready is None:
+    ready, seen = allocation.ready_at, allocation.alive_at
+    if ready is None or seen is None:
         return False
     with platform.database.read() as connection:
         end = ceil_to_second(ready)
-        for hold in meter_rows.holds_of(connection, allocation.id):
+        for hold in meter_rows.holds_of(connection, allocation.id)[:-1]:
             end += timedelta(seconds=hold.seconds)
             if hold.state == "open":
-                return end <= now
+                return end <= min(now, seen)
     return False
 
 

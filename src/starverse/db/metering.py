@@ -273,6 +273,16 @@ def charged_of_job(connection: Connection, job_id: str) -> Money:
     return ZERO if micro is None else _money(micro)
 
 
+def paid_for_job(connection: Connection, job_id: str) -> Money:
+    """What its team paid for all runs of a job so far: what was charged less what was written off."""
+    micro = connection.execute(
+        select(func.sum(charges.c.total_micro - charges.c.written_off_micro)).where(
+            charges.c.job_id == job_id
+        )
+    ).scalar_one()
+    return ZERO if micro is None else _money(micro)
+
+
 def member_changes(connection: Connection, account_id: str) -> tuple[MemberChange, ...]:
     """The membership history of an account, for rating."""
     rows = connection.execute(
