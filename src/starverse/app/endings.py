@@ -136,7 +136,7 @@ def _record(connection: Connection, platform: Platform, allocation: Allocation, 
 
 def _facts(job: Job, allocation: Allocation, checkpoint_at: datetime | None) -> JobFacts:
     return JobFacts(
-        requeue=job.spec.requeue,
+        requeue=job.spec.requeue or allocation.ready_at is None,
         cancel_requested=job.cancel_requested_at is not None,
         failed_starts=job.failed_starts,
         reclaims_without_checkpoint=job.reclaims_without_checkpoint,

@@ -31,6 +31,8 @@ from starverse.domain.workloads.records import Allocation, Job
 
 HOUR_SECONDS = 3600
 EXTEND_BEFORE_SECONDS = 600
+WINDOW_SECONDS_MIN = 60
+"""With less of its window left, a job is not started any more."""
 
 
 class Unfunded(StrEnum):
@@ -122,8 +124,9 @@ def _take(
     if wanted <= 0:
         return NotFunded(Unfunded.TIME_LIMIT)
     if job.spec.window is not None:
-        wanted = min(wanted, _seconds_left_in_window(books, job.spec.window, starts))
-        if wanted <= 0:
+        left = _seconds_left_in_window(books, job.spec.window, starts)
+        wanted = min(wanted, left)
+        if left <= (WINDOW_SECONDS_MIN if not before else 0):
             return NotFunded(Unfunded.WINDOW_CLOSED)
     terms = terms_of(connection, allocation)
     if job.spec.cost_max is not None:
@@ -177,6 +180,26 @@ def _record(
     )
     metering.insert_hold(connection, hold)
     return hold
+
+
+def seconds_to_stop(held_seconds: int, time_limit_seconds: int, kill_after_seconds: int) -> int:
+    """When a launcher that hears nothing more sends TERM for want of money, counted from ready.
+
+    So early that even a KILL comes before the last held second is over, but never in the first three
+    quarters. What is held for its whole time limit ends by that limit, not by its money.
+    """
+    if held_seconds >= time_limit_seconds:
+        return held_seconds + HOUR_SECONDS
+    return held_seconds - min(kill_after_seconds, held_seconds // 4)
+
+
+def stops_by(allocation: Allocation, job: Job, kill_after_seconds: int) -> datetime | None:
+    """:func:`seconds_to_stop` as an instant; ``None`` before it is ready."""
+    if allocation.ready_at is None or allocation.funded_until is None:
+        return None
+    ready = ceil_to_second(allocation.ready_at)
+    held = int((allocation.funded_until - ready).total_seconds())
+    return ready + timedelta(seconds=seconds_to_stop(held, job.spec.time_limit_seconds, kill_after_seconds))
 
 
 def ledger_account_of(part: Part, team_id: str) -> LedgerAccountId:

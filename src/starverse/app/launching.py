@@ -7,11 +7,11 @@ was done, and the launcher claims its allocation id exclusively.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, select
 
-from starverse.app import auth, checkpoints, folders
+from starverse.app import auth, checkpoints, folders, funding
 from starverse.app.endings import End, record_end
 from starverse.app.platform import Platform
 from starverse.db import allocations, datasets, inventory, jobs, metering
@@ -35,7 +35,7 @@ class _Ground:
     folder_id: str | None
     unix_uid: int
     mounts: tuple[Mount, ...]
-    funded_seconds: int
+    held_seconds: int
 
 
 def start(platform: Platform, allocation: Allocation) -> bool:
@@ -47,6 +47,12 @@ def start(platform: Platform, allocation: Allocation) -> bool:
         allocation = allocation_now
     submit(platform, allocation)
     return True
+
+
+def is_too_late(platform: Platform, allocation: Allocation) -> bool:
+    """Whether its time to start is over: what it costs was held for a start within that time only."""
+    since = allocation.submitted_at or allocation.placed_at
+    return platform.clock.now() >= since + timedelta(seconds=platform.settings.start_timeout_seconds)
 
 
 def submit(platform: Platform, allocation: Allocation) -> None:
@@ -99,7 +105,7 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
         folder_id=jobs.workspace_folder(connection, job.workspace_id),
         unix_uid=connection.execute(select(teams.c.unix_uid).where(teams.c.id == job.team_id)).scalar_one(),
         mounts=tuple(mounts),
-        funded_seconds=sum(hold.seconds for hold in metering.holds_of(connection, allocation.id)),
+        held_seconds=sum(hold.seconds for hold in metering.holds_of(connection, allocation.id)),
     )
 
 
@@ -109,7 +115,7 @@ def launch_spec(
     """Everything the launcher needs. Pure but for the paths, which are made from ids."""
     spec, paths, settings = job.spec, platform.paths, platform.settings
     context = PatternContext(
-        job_number=job.number,
+        job_number=job.display_number,
         job_name=spec.name,
         node=allocation.nodes[0],
         array_number=None if job.array_index is None else job.number,
@@ -151,7 +157,9 @@ def launch_spec(
         network=spec.network.value,
         unix_uid=ground.unix_uid if settings.drops_to_team_uid else None,
         time_limit_seconds=spec.time_limit_seconds,
-        funded_seconds=ground.funded_seconds,
+        funded_seconds=funding.seconds_to_stop(
+            ground.held_seconds, spec.time_limit_seconds, settings.kill_after_seconds
+        ),
         grace_seconds=settings.grace_seconds,
         signal_name=signal.name if signal else None,
         signal_seconds_before_end=signal.seconds_before_end if signal else 0,

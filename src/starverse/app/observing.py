@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from starverse.app import checkpoints, funding
 from starverse.app.endings import End, record_end, record_ready
+from starverse.app.launching import is_too_late
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.recovery.causes import EndFacts, end_cause
@@ -31,7 +32,7 @@ def observe_all(platform: Platform) -> str:
     for allocation in open_ones:
         observation = seen[allocation.id]
         if observation.state is not None and observation.presence is Presence.ALIVE:
-            alive.append((allocation.id, _instant(observation.state.alive_at, platform.clock.now())))
+            alive.append((allocation.id, _instant(observation.state.alive_at)))
         word = _one(platform, allocation, owners[allocation.job_id], observation)
         if word:
             did.append(word)
@@ -50,18 +51,20 @@ def _one(platform: Platform, allocation: Allocation, job: Job, observation: Obse
     if observation.presence in (Presence.UNKNOWN, Presence.ACCEPTED):
         return _not_there(platform, allocation, observation, now)
     if state is not None and state.ready_at is not None and allocation.state is AllocationState.STARTING:
-        record_ready(platform, allocation.id, _instant(state.ready_at, now), _instant(state.alive_at, now))
-    if allocation.state is AllocationState.STARTING and _too_late(platform, allocation, now):
+        record_ready(platform, allocation.id, _instant(state.ready_at), _instant(state.alive_at))
+    starts = state is not None and state.ready_at is None
+    if starts and allocation.state is AllocationState.STARTING and is_too_late(platform, allocation):
         platform.engine.steer(allocation.id, Desired(stop=True))
         return f"{allocation.id} took too long to start"
-    platform.engine.steer(allocation.id, desired_of(allocation))
+    platform.engine.steer(allocation.id, desired_of(platform, allocation, job))
     return ""
 
 
-def desired_of(allocation: Allocation) -> Desired:
+def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
     """What the platform wants of a launcher, from the record alone."""
+    stops = funding.stops_by(allocation, job, platform.settings.kill_after_seconds)
     return Desired(
-        funded_until=allocation.funded_until.timestamp() if allocation.funded_until else None,
+        funded_until=stops.timestamp() if stops else None,
         notice_reason=allocation.notice_reason.value if allocation.notice_reason else "",
         notice_deadline=allocation.notice_deadline.timestamp() if allocation.notice_deadline else None,
         stop=allocation.stop_requested_at is not None,
@@ -69,9 +72,8 @@ def desired_of(allocation: Allocation) -> Desired:
 
 
 def _ended(platform: Platform, allocation: Allocation, job: Job, state: LauncherState) -> str:
-    now = platform.clock.now()
     checkpoints.scan(platform, job.checkpoints_id, job.team_id)
-    ready_at = None if state.ready_at is None else _instant(state.ready_at, now)
+    ready_at = None if state.ready_at is None else _instant(state.ready_at)
     cause, message = end_cause(
         EndFacts(
             state=state,
@@ -85,7 +87,7 @@ def _ended(platform: Platform, allocation: Allocation, job: Job, state: Launcher
         state=AllocationState.FAILED_TO_START if failed else AllocationState.ENDED,
         cause=cause,
         message=message,
-        ended_at=_instant(state.ended_at if state.ended_at is not None else state.alive_at, now),
+        ended_at=_instant(state.ended_at if state.ended_at is not None else state.alive_at),
         ready_at=ready_at,
         exit_code=state.exit_code,
         exit_signal=state.exit_signal,
@@ -149,7 +151,7 @@ def _gone(
 ) -> str:
     """Its launcher died without a word. Lost only once its lease ran out; first nothing of it may run on."""
     state = observation.state
-    last = _instant(state.alive_at, now) if state is not None else allocation.submitted_at or now
+    last = _instant(state.alive_at) if state is not None else allocation.submitted_at or now
     platform.engine.clean(allocation.id)
     if now < last + timedelta(seconds=platform.settings.lease_seconds):
         return ""
@@ -164,7 +166,7 @@ def _gone(
             cause=EndCause.START_FAILED if never_ready else EndCause.NODE_LOST,
             message="its launcher died" if not never_ready else "its launcher died before the script started",
             ended_at=last,
-            ready_at=None if ready_at is None else _instant(ready_at, now),
+            ready_at=None if ready_at is None else _instant(ready_at),
         ),
     )
     return f"{allocation.id} is lost"
@@ -179,7 +181,7 @@ def _not_there(platform: Platform, allocation: Allocation, observation: Observat
             if lease_over:
                 return _forgotten(platform, allocation)
         return ""
-    if not stopped and not _too_late(platform, allocation, now):
+    if not stopped and not is_too_late(platform, allocation):
         return ""
     if observation.presence is Presence.ACCEPTED:
         platform.engine.clean(allocation.id)
@@ -206,11 +208,6 @@ def _forgotten(platform: Platform, allocation: Allocation) -> str:
     return f"{allocation.id} is lost"
 
 
-def _too_late(platform: Platform, allocation: Allocation, now: datetime) -> bool:
-    since = allocation.submitted_at or allocation.placed_at
-    return now >= since + timedelta(seconds=platform.settings.start_timeout_seconds)
-
-
-def _instant(seconds: float, now: datetime) -> datetime:
-    """A launcher's time as an instant; never in the future of the platform's clock."""
-    return min(now, datetime.fromtimestamp(seconds, UTC))
+def _instant(seconds: float) -> datetime:
+    """A launcher's time as an instant: usage follows its clock, which does not jump (pricing.md, Clock)."""
+    return datetime.fromtimestamp(seconds, UTC)

@@ -12,7 +12,6 @@ from starverse.app.observing import unfunded_reason
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.errors import Conflict
-from starverse.domain.timespan import ceil_to_second
 from starverse.domain.workloads.reasons import NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
@@ -60,9 +59,10 @@ def _due(
         end = funding.window_end(books, job.spec.window, now)
         if end is None:
             return NoticeReason.WINDOW_CLOSED, now
-        if now >= end - grace:
-            return NoticeReason.WINDOW_CLOSED, end
-    until = allocation.funded_until
+        stop = end - timedelta(seconds=platform.settings.kill_after_seconds)
+        if now >= stop - grace:
+            return NoticeReason.WINDOW_CLOSED, stop
+    until = funding.stops_by(allocation, job, platform.settings.kill_after_seconds)
     if until is not None and now >= until - grace and not _ends_by_time_limit(allocation, job, until):
         return unfunded_reason(connection, allocation, job), until
     return None
@@ -71,8 +71,7 @@ def _due(
 def _ends_by_time_limit(allocation: Allocation, job: Job, until: datetime) -> bool:
     if allocation.ready_at is None:
         return False
-    limit = timedelta(seconds=job.spec.time_limit_seconds)
-    return until >= ceil_to_second(allocation.ready_at) + limit
+    return until >= allocation.ready_at + timedelta(seconds=job.spec.time_limit_seconds)
 
 
 def _give(platform: Platform, allocation: Allocation, reason: NoticeReason, deadline: datetime) -> bool:

@@ -1,7 +1,8 @@
 """Launch: what is placed gets a launcher.
 
 Target set: an allocation is submitted if and only if it is placed, or it is starting and its engine has no
-trace of it (a crash came between the record and the submit). Repeating a submit is harmless.
+trace of it (a crash came between the record and the submit), and its time to start is not over. Repeating a
+submit is harmless.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ def make(platform: Platform) -> Reconciler:
             a for a in open_ones if a.state is AllocationState.STARTING and a.stop_requested_at is None
         ]
         seen = platform.engine.observe([a.id for a in starting]) if starting else {}
-        again = [a for a in starting if seen[a.id].presence is Presence.UNKNOWN]
+        again = [
+            a
+            for a in starting
+            if seen[a.id].presence is Presence.UNKNOWN and not launching.is_too_late(platform, a)
+        ]
         started = 0
         for allocation in [*placed, *again][:BATCH]:
             started += _start(platform, allocation)
@@ -46,8 +51,11 @@ def make(platform: Platform) -> Reconciler:
 
 def _start(platform: Platform, allocation: Allocation) -> bool:
     """Start one; a fault of its own ends it and never keeps the others from starting."""
+    now = platform.clock.now()
+    if allocation.state is AllocationState.PLACED and launching.is_too_late(platform, allocation):
+        launching.withdraw(platform, allocation, EndCause.PLATFORM, "its engine did not answer in time", now)
+        return False
     if allocation.stop_requested_at is not None:
-        now = platform.clock.now()
         launching.withdraw(platform, allocation, EndCause.CANCELLED, "cancelled before its start", now)
         return False
     try:
