@@ -100,10 +100,13 @@ class FakeLauncher:
             self._exit_due,
             self._checkpoint_due,
         ]
-        if self._given is None:
-            events.append(funded_until(self.spec, self.desired, ready) - self.spec.grace_seconds)
-            events.append(ready + self.spec.time_limit_seconds - time_limit_lead_seconds(self.spec))
-        elif self._term_at is None:
+        funded = funded_until(self.spec, self.desired, ready)
+        limit = ready + self.spec.time_limit_seconds
+        if self._given is None or funded < self._given.deadline:
+            events.append(funded - self.spec.grace_seconds)
+        if self._given is None or limit < self._given.deadline:
+            events.append(limit - time_limit_lead_seconds(self.spec))
+        if self._given is not None and self._term_at is None:
             events.append(self._given.deadline)
         if self.desired.notice_reason and self._weaker_than_desired():
             events.append(self._now)
