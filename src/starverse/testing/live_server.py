@@ -441,8 +441,11 @@ class LiveServer:
         finally:
             for person in self._people:
                 person.close()
+            for folder, _, _ in os.walk(self.root):  # those of datasets are read-only
+                Path(folder).chmod(0o700)
             shutil.rmtree(self.root, ignore_errors=True)
         assert not left, left
+        assert not self.root.exists(), f"{self.root} cannot be removed"
 
     def __enter__(self) -> Self:
         self.start()
