@@ -120,7 +120,11 @@ class Coverage:
         if bounds and start == bounds[-1]:  # the usual case: the meter goes on where it stopped
             bounds[-1] = end
             return [(start, end)]
-        low, high = bisect_left(bounds, start), bisect_right(bounds, end)
+        low = bisect_left(bounds, start)
+        if low % 2 == 0 and (low == len(bounds) or end < bounds[low]):  # alone in a gap: nothing to merge
+            bounds[low:low] = (start, end)
+            return [(start, end)]
+        high = bisect_right(bounds, end, low)
         first = [] if low % 2 else [start]  # odd: `start` lies in, or at the end of, a covered part
         last = [] if high % 2 else [end]  # odd: `end` lies in, or at the start of, a covered part
         holes = [*first, *bounds[low:high], *last]
