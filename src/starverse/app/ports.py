@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import uuid_utils
+
+SLOWER = 0.9
+"""The pace of the clock while the wall clock lies behind it."""
 
 
 class Clock(Protocol):
@@ -30,19 +34,31 @@ class Ids(Protocol):
 
 
 class SystemClock:
-    """The machine's clock, kept from going back: a jump backwards stands still until time catches up."""
+    """The machine's clock, kept from going back.
 
-    def __init__(self, read: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    After a jump backwards it goes on a tenth slower until the wall clock has caught up, so that money is
+    still held in time and leases still run out; ``elapsed`` (seconds, never jumping) tells how far.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], datetime] = lambda: datetime.now(UTC),
+        elapsed: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+    ) -> None:
         self._read = read
+        self._elapsed = elapsed
         self._newest: datetime | None = None
+        self._newest_elapsed = 0.0
         self._lock = threading.Lock()
 
     def now(self) -> datetime:
         with self._lock:
-            read = self._read()
-            if self._newest is None or read > self._newest:
-                self._newest = read
-            return self._newest
+            read, elapsed = self._read(), self._elapsed()
+            if self._newest is not None:
+                slower = SLOWER * max(0.0, elapsed - self._newest_elapsed)
+                read = max(read, self._newest + timedelta(seconds=slower))
+            self._newest, self._newest_elapsed = read, elapsed
+            return read
 
 
 class RandomIds:
