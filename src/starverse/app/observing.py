@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from starverse.app import checkpoints, funding
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late
+from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.recovery.causes import EndFacts, end_cause
@@ -27,19 +28,15 @@ def observe_all(platform: Platform) -> str:
     if not open_ones:
         return ""
     seen = platform.engine.observe([a.id for a in open_ones])
-    alive: list[tuple[str, datetime]] = []
-    did: list[str] = []
-    for allocation in open_ones:
-        observation = seen[allocation.id]
-        if observation.state is not None and observation.presence is Presence.ALIVE:
-            alive.append((allocation.id, _instant(observation.state.alive_at)))
-        word = _one(platform, allocation, owners[allocation.job_id], observation)
-        if word:
-            did.append(word)
+    alive = [
+        (key, _instant(observation.state.alive_at))
+        for key, observation in seen.items()
+        if observation.state is not None and observation.presence is Presence.ALIVE
+    ]
     if alive:
         with platform.database.write() as connection:
             allocations.note_alive(connection, alive)
-    return ", ".join(did)
+    return ", ".join(each(open_ones, lambda a: _one(platform, a, owners[a.job_id], seen[a.id])))
 
 
 def _one(platform: Platform, allocation: Allocation, job: Job, observation: Observation) -> str:

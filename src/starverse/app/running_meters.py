@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from starverse.app import funding, metering
 from starverse.app.apply_decision import give_notice
+from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.app.wallet import wallet_view
 from starverse.db import allocations, events, jobs
@@ -34,29 +35,33 @@ def meter_all(platform: Platform) -> str:
     with platform.database.read() as connection:
         running = [a for a in allocations.open_ones(connection) if a.ready_at is not None]
         owners = jobs.get_many(connection, {a.job_id for a in running})
-    charged = extended = 0
-    for allocation in running:
-        job = owners[allocation.job_id]
-        if _hour_is_over(platform, allocation, now):
-            charged += _charge(platform, allocation, job)
-        if _wants_more(allocation, now):
-            extended += _extend(platform, allocation, job)
-    did = [f"charged {charged} hours"] if charged else []
-    did += [f"held {extended} hours"] if extended else []
-    return ", ".join(did)
+        spans = meter_rows.hold_spans(connection, [a.id for a in running])
+
+    def keep_ahead(allocation: Allocation) -> str:
+        job, did = owners[allocation.job_id], []
+        if _hour_is_over(allocation, spans.get(allocation.id, []), now) and _charge(
+            platform, allocation, job
+        ):
+            did.append(f"charged an hour of job {job.display_number}")
+        if _wants_more(allocation, now) and _extend(platform, allocation, job):
+            did.append(f"held an hour for job {job.display_number}")
+        return ", ".join(did)
+
+    return ", ".join(each(running, keep_ahead))
 
 
-def _hour_is_over(platform: Platform, allocation: Allocation, now: datetime) -> bool:
-    """Whether any held hour may have ended: a cheap test before a write transaction is opened."""
-    ready, seen = allocation.ready_at, allocation.alive_at
-    if ready is None or seen is None:
+def _hour_is_over(allocation: Allocation, spans: list[tuple[int, str]], now: datetime) -> bool:
+    """Whether a held hour may have ended: a cheap test before a write transaction is opened.
+
+    ``spans`` are (seconds, state) of its holds; the last one stays open.
+    """
+    if allocation.ready_at is None or allocation.alive_at is None:
         return False
-    with platform.database.read() as connection:
-        end = ceil_to_second(ready)
-        for hold in meter_rows.holds_of(connection, allocation.id)[:-1]:
-            end += timedelta(seconds=hold.seconds)
-            if hold.state == "open":
-                return end <= min(now, seen)
+    end = ceil_to_second(allocation.ready_at)
+    for seconds, state in spans[:-1]:
+        end += timedelta(seconds=seconds)
+        if state == "open":
+            return end <= min(now, allocation.alive_at)
     return False
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from starverse.db.tables import (
     charge_segments,
@@ -120,6 +120,22 @@ def insert_hold(connection: Connection, hold: HoldRow) -> None:
                 for position, part in enumerate(hold.parts)
             ],
         )
+
+
+_BOOKS = select(price_books.c.id, price_books.c.effective_from).order_by(price_books.c.effective_from)
+_SPANS = (
+    select(holds.c.allocation_id, holds.c.seconds, holds.c.state)
+    .where(holds.c.allocation_id.in_(bindparam("ids", expanding=True)))
+    .order_by(holds.c.hour)
+)
+
+
+def hold_spans(connection: Connection, allocation_ids: Collection[str]) -> dict[str, list[tuple[int, str]]]:
+    """Allocation id -> (seconds, state) of its holds, by hour."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for row in connection.execute(_SPANS, {"ids": list(allocation_ids)}):
+        found.setdefault(row.allocation_id, []).append((row.seconds, row.state))
+    return found
 
 
 def holds_of(connection: Connection, allocation_id: str) -> list[HoldRow]:
@@ -309,9 +325,7 @@ _PARSED: dict[str, PriceBook] = {}
 
 def load_books(connection: Connection) -> StoredBooks:
     """The price books; each text is parsed once per process, since a version never changes."""
-    rows: Sequence[Any] = connection.execute(
-        select(price_books.c.id, price_books.c.effective_from).order_by(price_books.c.effective_from)
-    ).all()
+    rows: Sequence[Any] = connection.execute(_BOOKS).all()
     for row in rows:
         if row.id not in _PARSED:
             content = connection.execute(

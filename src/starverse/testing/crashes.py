@@ -1,0 +1,146 @@
+"""Servers that die between any two steps: every statement, commit, call of the engine and look at the clock
+is a point at which the process may be gone.
+
+The parts of a platform are wrapped and handed in as usual. A crash is a ``BaseException``, so that no
+``except Exception`` of the product survives it, as none survives ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+
+from sqlalchemy import Connection, event
+
+from starverse.app.ports import Clock
+from starverse.db.session import Database
+from starverse.domain.cluster import NodeReport
+from starverse.domain.workloads.launch import Desired, LaunchSpec
+from starverse.engines.base import Capabilities, Engine, Observation
+
+
+class SimulatedCrash(BaseException):
+    """The server is gone at this point; only a new one over the same database and engine goes on."""
+
+
+class CrashPoints:
+    """Counts the steps that a server takes; when armed, the server dies at one of them."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self._left: int | None = None
+
+    def arm(self, steps: int | None) -> None:
+        """Die after so many more steps; ``None``: live on."""
+        self._left = steps
+
+    def step(self, where: str) -> None:
+        """A point that may be the last one."""
+        self.passed += 1
+        if self._left is None:
+            return
+        self._left -= 1
+        if self._left < 0:
+            self._left = None
+            raise SimulatedCrash(where)
+
+
+class CrashingDatabase(Database):
+    """Dies before and after every transaction, before every statement, and before a commit."""
+
+    def __init__(self, url: str, points: CrashPoints) -> None:
+        super().__init__(url, durable=False)
+        self._points = points
+        event.listen(self.engine, "before_cursor_execute", self._before_statement)
+
+    def _before_statement(self, _connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        self._points.step(f"statement: {statement[:60]}")
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        with super().read() as connection:
+            yield connection
+        self._points.step("after a read")
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        with super().write() as connection:
+            yield connection
+            self._points.step("before a commit")
+        self._points.step("after a commit")
+
+
+class CrashingEngine:
+    """Dies before and after every call of the engine; the engine itself lives on."""
+
+    def __init__(self, engine: Engine, points: CrashPoints) -> None:
+        self._engine, self._points = engine, points
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._engine.capabilities
+
+    def nodes(self) -> tuple[NodeReport, ...]:
+        with self._around("nodes"):
+            return self._engine.nodes()
+
+    def submit(self, launch: LaunchSpec) -> None:
+        with self._around("submit"):
+            self._engine.submit(launch)
+
+    def steer(self, allocation_id: str, desired: Desired) -> None:
+        with self._around("steer"):
+            self._engine.steer(allocation_id, desired)
+
+    def observe(self, allocation_ids: Collection[str]) -> Mapping[str, Observation]:
+        with self._around("observe"):
+            return self._engine.observe(allocation_ids)
+
+    def running(self) -> tuple[str, ...]:
+        with self._around("running"):
+            return self._engine.running()
+
+    def clean(self, allocation_id: str) -> None:
+        with self._around("clean"):
+            self._engine.clean(allocation_id)
+
+    def on_news(self, wake: Callable[[], None]) -> None:
+        self._engine.on_news(wake)
+
+    @contextmanager
+    def _around(self, call: str) -> Iterator[None]:
+        self._points.step(f"before {call}")
+        yield
+        self._points.step(f"after {call}")
+
+
+class CrashingClock:
+    """Dies whenever it is looked at: between statements, inside and outside transactions."""
+
+    def __init__(self, clock: Clock, points: CrashPoints) -> None:
+        self._clock, self._points = clock, points
+
+    def now(self) -> datetime:
+        self._points.step("clock")
+        return self._clock.now()
+
+
+class SeededIds:
+    """The same ids in every run of a seed, in the order of time as uuid7 is."""
+
+    def __init__(self, seed: str, clock: Callable[[], datetime]) -> None:
+        self._random = random.Random(seed)
+        self._clock = clock
+        self._count = 0
+
+    def uuid7(self) -> str:
+        self._count += 1
+        milliseconds = int(self._clock().timestamp() * 1000)
+        rest = 0x8 << 60 | self._random.getrandbits(62)
+        digits = f"{milliseconds:012x}7{self._count % 4096:03x}{rest:016x}"
+        return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+    def secret(self) -> str:
+        return f"{self._random.getrandbits(256):064x}"

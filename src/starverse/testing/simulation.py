@@ -1,0 +1,283 @@
+"""The whole platform on a virtual clock, from a seed: random moves, rounds in random order, servers that die
+between any two steps, an engine that loses calls and answers; every invariant after each tick.
+
+A seed that fails is one line to reproduce::
+
+    python -m starverse.testing.simulation --seed 123 --steps 400
+
+``--seeds 0:500`` runs many. Nothing but the seed decides: no thread, no real time, no order of hashing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from starverse.app import admin
+from starverse.db import jobs as job_rows
+from starverse.db.session import Database
+from starverse.db.tables import metadata
+from starverse.domain.errors import Conflict, InvariantBroken, StarverseError
+from starverse.domain.workloads.states import JobState
+from starverse.engines.base import EngineUnavailable
+from starverse.reconcilers.driver import Reconciler
+from starverse.testing.crashes import SimulatedCrash
+from starverse.testing.invariants import Broken, Inspector
+from starverse.testing.simulated_world import SimulatedWorld
+from starverse.testing.simulation_moves import Moves, make_cast
+
+STEPS_DEFAULT = 150
+REST_ROUNDS_MAX = 1500
+MEMORY_FOLDER = Path("/dev/shm")
+
+
+class SimulationFailed(AssertionError):
+    """A seed broke an invariant; the message begins with the line that reproduces it."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a seed came to. ``digest`` sums up its whole history: equal for equal seeds."""
+
+    seed: int
+    steps: int
+    crashes: int = 0
+    rounds: int = 0
+    jobs: int = 0
+    allocations: int = 0
+    hours: float = 0.0
+    digest: str = ""
+
+
+class Simulation:
+    """One seed in a world that was made for it; ``history`` is told what happens."""
+
+    def __init__(self, world: SimulatedWorld, outcome: Outcome, history: list[str]) -> None:
+        self.world, self.outcome, self.history = world, outcome, history
+        self.random = random.Random(f"{outcome.seed}:simulation")
+        self.cast = make_cast(world)
+        self.moves = Moves(outcome.seed, world, self.cast)
+        self.inspector = Inspector(world)
+        self.step = 0
+        self.misled_since: datetime | None = None
+
+    def run(self) -> Outcome:
+        """All steps, then rest; raises :class:`SimulationFailed` at the first invariant that is broken."""
+        begin = self.world.clock.now()
+        for step in range(self.outcome.steps):
+            self.step = step
+            self._pass_time()
+            self._note_wrong_clock()
+            if self.random.random() < 0.5:
+                self._survive(self._move)
+            swept = self._round(self.random.sample(range(len(self.world.reconcilers)), self._how_many()))
+            self._check(self.inspector.tick(swept=swept))
+        self._come_to_rest()
+        outcome = self.outcome
+        outcome.jobs = len(self.cast.jobs)
+        outcome.allocations = len(self.world.engine.launchers)
+        outcome.hours = (self.world.clock.now() - begin) / timedelta(hours=1)
+        outcome.digest = hashlib.sha256("\n".join(self.history).encode()).hexdigest()[:16]
+        return outcome
+
+    def _how_many(self) -> int:
+        count = len(self.world.reconcilers)
+        return count if self.random.random() < 0.7 else self.random.randint(0, count)
+
+    def _pass_time(self) -> None:
+        """Seconds mostly; at times minutes; rarely the server is down for an hour with all that runs."""
+        dice = self.random
+        if dice.random() < 0.01:
+            self._say("the server is down for an hour")
+            self._let_pass(3600)
+            self._restart()
+            return
+        spans = [dice.uniform(0.2, 3), dice.uniform(3, 30), dice.uniform(30, 300), dice.uniform(300, 1200)]
+        self._let_pass(dice.choices(spans, [40, 38, 18, 4])[0])
+
+    def _let_pass(self, seconds: float) -> None:
+        self.world.clock.advance(seconds=seconds)
+        self.world.engine.advance()
+
+    def _note_wrong_clock(self) -> None:
+        now = self.world.clock.now()
+        wrong = self.world.platform.clock.now() < now - timedelta(seconds=1)
+        if wrong and self.misled_since is None:
+            self.misled_since = now
+            self.inspector.misled.append((now, datetime.max.replace(tzinfo=now.tzinfo)))
+        elif not wrong and self.misled_since is not None:
+            self.inspector.misled[-1] = (self.misled_since, now)
+            self.misled_since = None
+
+    def _move(self) -> bool:
+        try:
+            self._say(self.moves.one())
+        except InvariantBroken:
+            raise
+        except StarverseError as refused:
+            self._say(f"refused: {type(refused).__name__}")
+        return True
+
+    def _round(self, order: Sequence[int]) -> bool:
+        """Reconcilers in this order, each of which may be the server's last; whether the sweep went well."""
+        swept = False
+        self.outcome.rounds += 1
+        for index in order:
+            reconciler = self.world.reconcilers[index]
+            done = self._survive(partial(self._act, reconciler))
+            swept |= done and reconciler.name == "sweep"
+        return swept
+
+    def _act(self, reconciler: Reconciler) -> bool:
+        try:
+            did = reconciler.act()
+        except (Conflict, EngineUnavailable) as later:
+            self._say(f"{reconciler.name}: {type(later).__name__}")
+            return False
+        if did:
+            self._say(f"{reconciler.name}: {did}")
+        return True
+
+    def _survive(self, act: Callable[[], bool]) -> bool:
+        """Do it; when the server dies of it, a new one takes over. Whether it was done."""
+        if not self.world.calm and self.random.random() < 0.06:
+            self.world.points.arm(int(self.random.expovariate(1 / 25)))
+        try:
+            return act()
+        except SimulatedCrash as crash:
+            self._say(f"the server dies: {crash}")
+            self._let_pass(self.random.choice([0.0, 1.0, 30.0, 400.0]))
+            self._restart()
+            return False
+        finally:
+            self.world.points.arm(None)
+
+    def _restart(self) -> None:
+        self.outcome.crashes += 1
+        self.world.restart()
+        with contextlib.suppress(EngineUnavailable):
+            self.world.run_reconciler("inventory")
+
+    def _come_to_rest(self) -> None:
+        """No more trouble, all nodes and cards well, time enough: everything ends, or waits with a reason."""
+        world = self.world
+        world.calm, world.trouble_share, world.behind = True, 0.0, timedelta(0)
+        self._note_wrong_clock()
+        self.moves.heal()
+        world.restart()
+        for report in world.engine.reports:
+            admin.set_drained(world.platform, self.cast.operator, report.node_id, False, None)
+            for card in report.cards:
+                admin.set_quarantined(world.platform, self.cast.operator, card.card_id, False, None)
+        everyone = range(len(world.reconcilers))
+        quiet = 0
+        for number in range(REST_ROUNDS_MAX):
+            self._let_pass(5 if number < 10 else 60 if number < 20 else 400)
+            before = len(self.history)
+            self._round(everyone)
+            self._check(self.inspector.tick(swept=True))
+            quiet = 0 if len(self.history) > before or self._something_goes_on() else quiet + 1
+            if quiet > 2 and not self._skip_to_next_event():
+                break
+        self._check(self.inspector.end())
+
+    def _something_goes_on(self) -> bool:
+        return any(run.claimed and not run.ended for run in self.world.engine.launchers.values())
+
+    def _skip_to_next_event(self) -> bool:
+        """Jump to when something waits for: a pause, a begin, a window. False when nothing does."""
+        now = self.world.clock.now()
+        with self.world.database.read() as connection:
+            queued = job_rows.in_state(connection, JobState.QUEUED)
+        due = [at for job in queued for at in (job.not_before, job.spec.begin) if at is not None and at > now]
+        if any(job.reason == "window_closed" for job in queued):
+            due.append(now + timedelta(hours=1))
+        if not due:
+            return False
+        self._let_pass((min(due) - now).total_seconds())
+        return True
+
+    def _say(self, what: str) -> None:
+        self.history.append(f"{self.step} {self.world.clock.now().isoformat()} {what}")
+
+    def _check(self, broken: list[Broken]) -> None:
+        if broken:
+            raise SimulationFailed("\n".join([_line(self.outcome), *map(str, broken)]))
+
+
+def simulate(seed: int, steps: int = STEPS_DEFAULT, history: list[str] | None = None) -> Outcome:
+    """Run one seed in a folder of its own, in memory where the machine has such a place."""
+    outcome = Outcome(seed, steps)
+    told: list[str] = [] if history is None else history
+    with _folder() as folder:
+        database = Database(f"sqlite:///{folder / 'starverse.db'}", durable=False)
+        try:
+            metadata.create_all(database.engine)
+            world = SimulatedWorld(seed, database, folder / "data")
+            try:
+                return Simulation(world, outcome, told).run()
+            except SimulationFailed:
+                raise
+            except Exception as error:
+                raise SimulationFailed(f"{_line(outcome)}\n{type(error).__name__}: {error}") from error
+            finally:
+                world.close()
+        finally:
+            database.close()
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    place = MEMORY_FOLDER if os.access(MEMORY_FOLDER, os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="starverse-simulation-", dir=place))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _line(outcome: Outcome) -> str:
+    return f"python -m starverse.testing.simulation --seed {outcome.seed} --steps {outcome.steps}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run seeds; exits 1 when one of them failed."""
+    parser = argparse.ArgumentParser(prog="python -m starverse.testing.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", help="FIRST:END, such as 0:500")
+    parser.add_argument("--steps", type=int, default=STEPS_DEFAULT)
+    parser.add_argument("--history", type=int, default=0, metavar="LINES", help="of a failure")
+    options = parser.parse_args(argv)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    first, _, end = (options.seeds or f"{options.seed}:{options.seed + 1}").partition(":")
+    failed = 0
+    for seed in range(int(first), int(end)):
+        history: list[str] = []
+        try:
+            print(simulate(seed, options.steps, history), flush=True)  # noqa: T201
+        except SimulationFailed as failure:
+            failed += 1
+            print(*history[len(history) - options.history :], failure, sep="\n", flush=True)  # noqa: T201
+            if failure.__cause__ is not None and options.history:
+                import traceback
+
+                traceback.print_exception(failure.__cause__)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
