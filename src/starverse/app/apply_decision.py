@@ -234,11 +234,10 @@ def _end_impossible(platform: Platform, refusal: Refusal) -> None:
 
 
 def _note_waits(platform: Platform, waits: list[tuple[str, str, str]]) -> None:
-    def current(ids: list[str]) -> dict[str, tuple[str, str]]:
-        with platform.database.read() as connection:
-            return {job.id: (job.reason, job.message) for job in jobs.get_many(connection, ids).values()}
-
-    known = current([job_id for job_id, _, _ in waits]) if waits else {}
+    if not waits:
+        return
+    with platform.database.read() as connection:
+        known = jobs.waiting_notes(connection)
     changed = [wait for wait in waits if known.get(wait[0]) != (wait[1], wait[2])]
     if changed:
         platform.database.write_retrying(lambda connection: jobs.set_waiting(connection, changed))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from starverse.app.platform import Platform
-from starverse.checkpoint.loads import candidates, given_up, last_loaded, settle_loads
+from starverse.checkpoint.loads import Loaded, candidates, given_up, last_loaded, settle_loads
 from starverse.checkpoint.manifest import Published, published, verify
 from starverse.checkpoint.retention import prune
 from starverse.db import checkpoints, events
@@ -24,9 +25,15 @@ def scan(platform: Platform, job_id: str, team_id: str) -> int:
 
     Reads files first and writes afterwards: no transaction is open while bytes are hashed.
     """
-    root = platform.paths.checkpoints(job_id)
     with platform.database.read() as connection:
-        known = {row.folder: row for row in checkpoints.of_job(connection, job_id)}
+        rows = checkpoints.of_job(connection, job_id)
+    return record_found(platform, job_id, team_id, rows)
+
+
+def record_found(platform: Platform, job_id: str, team_id: str, rows: Iterable[CheckpointRow]) -> int:
+    """:func:`scan` for a caller who has read the rows of the job."""
+    root = platform.paths.checkpoints(job_id)
+    known = {row.folder: row for row in rows}
     on_disk = published(root)
     new = [_examine(platform, job_id, item) for item in on_disk if item.path.name not in known]
     there = {item.path.name for item in on_disk}
@@ -43,9 +50,7 @@ def scan(platform: Platform, job_id: str, team_id: str) -> int:
         if gone:
             checkpoints.note_removed(connection, job_id, gone, now)
         if loaded is not None and unseen_load:
-            checkpoints.note_loaded(
-                connection, job_id, loaded.checkpoint, min(now, parse_instant(loaded.loaded_at))
-            )
+            checkpoints.note_loaded(connection, job_id, loaded.checkpoint, _loaded_at(loaded, now))
         events.record(connection, *(_event(row, team_id, now) for row in new))
     return len(new)
 
@@ -81,7 +86,8 @@ def keep_newest(platform: Platform, job_id: str) -> int:
 def _examine(platform: Platform, job_id: str, item: Published) -> CheckpointRow:
     verdict = verify(item.path, bytes_max=BYTES_MAX)
     now = platform.clock.now()
-    size = sum(entry.size for entry in verdict.manifest.files) if verdict.manifest else 0
+    size = sum(entry.size for entry in verdict.manifest.files) if verdict.manifest and verdict.verified else 0
+    reason = verdict.reason.encode(errors="replace").decode()  # names of files come from users
     return CheckpointRow(
         id=platform.ids.uuid7(),
         job_id=job_id,
@@ -93,8 +99,16 @@ def _examine(platform: Platform, job_id: str, item: Published) -> CheckpointRow:
         published_at=min(now, _changed_at(item.path, now)),
         verified_at=now if verdict.verified else None,
         loaded_at=None,
-        message="" if verdict.verified else verdict.reason,
+        message="" if verdict.verified else reason,
     )
+
+
+def _loaded_at(loaded: Loaded, now: datetime) -> datetime:
+    """When a run says it loaded; ``now`` for a time that is none: the file is written by users."""
+    try:
+        return min(now, parse_instant(loaded.loaded_at))
+    except (ValueError, OverflowError):
+        return now
 
 
 def _changed_at(folder: Path, otherwise: datetime) -> datetime:

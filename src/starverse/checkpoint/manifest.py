@@ -34,7 +34,7 @@ MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 BLOCK_BYTES_MIN = 64 * 1024
 BLOCKS_PER_FILE_MAX = 1 << 20
 
-_FOLDER = re.compile(r"step-(\d{10,19})-a(\d{1,9})")
+_FOLDER = re.compile(r"step-(\d{10,18})-a(\d{1,9})")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _FILES_BATCH = 256
 _BLOCKS_BATCH = 65536

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from starverse.db.tables import allocation_cards, allocation_nodes, allocations
 from starverse.domain.errors import Conflict
@@ -20,6 +20,17 @@ from starverse.domain.workloads.states import (
     advance,
 )
 
+_NODES = (
+    select(allocation_nodes.c.allocation_id, allocation_nodes.c.node_id)
+    .where(allocation_nodes.c.allocation_id.in_(bindparam("ids", expanding=True)))
+    .order_by(allocation_nodes.c.position)
+)
+_CARDS = (
+    select(allocation_cards.c.allocation_id, allocation_cards.c.card_id)
+    .where(allocation_cards.c.allocation_id.in_(bindparam("ids", expanding=True)))
+    .order_by(allocation_cards.c.card_id)
+)
+_IS_OPEN = allocations.c.state.in_(OPEN_ALLOCATION_STATES)
 _COLUMNS = tuple(f.name for f in dataclasses.fields(Allocation) if f.name not in ("nodes", "cards"))
 
 
@@ -43,7 +54,7 @@ def get(connection: Connection, allocation_id: str) -> Allocation | None:
 
 def open_ones(connection: Connection) -> list[Allocation]:
     """All that hold cards now, oldest first."""
-    return _read(connection, allocations.c.state.in_(OPEN_ALLOCATION_STATES))
+    return _read(connection, _IS_OPEN)
 
 
 def of_jobs(connection: Connection, job_ids: Collection[str]) -> dict[str, list[Allocation]]:
@@ -173,18 +184,10 @@ def _read(connection: Connection, where: ColumnElement[bool], limit: int | None 
     nodes: dict[str, list[str]] = defaultdict(list)
     cards: dict[str, list[str]] = defaultdict(list)
     if ids:
-        for row in connection.execute(
-            select(allocation_nodes.c.allocation_id, allocation_nodes.c.node_id)
-            .where(allocation_nodes.c.allocation_id.in_(ids))
-            .order_by(allocation_nodes.c.position)
-        ):
-            nodes[row.allocation_id].append(row.node_id)
-        for row in connection.execute(
-            select(allocation_cards.c.allocation_id, allocation_cards.c.card_id)
-            .where(allocation_cards.c.allocation_id.in_(ids))
-            .order_by(allocation_cards.c.card_id)
-        ):
-            cards[row.allocation_id].append(row.card_id)
+        for allocation_id, node_id in connection.execute(_NODES, {"ids": ids}):
+            nodes[allocation_id].append(node_id)
+        for allocation_id, card_id in connection.execute(_CARDS, {"ids": ids}):
+            cards[allocation_id].append(card_id)
     return [
         Allocation(
             **{name: getattr(row, name) for name in _COLUMNS},

@@ -52,6 +52,14 @@ def of_job(connection: Connection, job_id: str) -> list[CheckpointRow]:
     return _read(connection, checkpoints.c.job_id == job_id)
 
 
+def of_jobs(connection: Connection, job_ids: Collection[str]) -> dict[str, list[CheckpointRow]]:
+    """:func:`of_job` for many, by job."""
+    found: dict[str, list[CheckpointRow]] = {job_id: [] for job_id in job_ids}
+    for row in _read(connection, checkpoints.c.job_id.in_(job_ids)):
+        found[row.job_id].append(row)
+    return found
+
+
 def newest_verified(connection: Connection, job_ids: Collection[str]) -> dict[str, CheckpointRow]:
     """Job id -> its newest verified checkpoint that is still there."""
     rows = _read(

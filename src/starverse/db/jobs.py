@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -17,6 +18,7 @@ from starverse.domain.workloads.specs import JobSpec
 from starverse.domain.workloads.states import JOB_TRANSITIONS, JobState, advance
 
 _SPEC = TypeAdapter(JobSpec)
+_WAITING = select(jobs.c.id, jobs.c.reason, jobs.c.message).where(jobs.c.state == JobState.QUEUED)
 _FIELDS = tuple(f.name for f in dataclasses.fields(Job))
 
 
@@ -174,6 +176,12 @@ def change(connection: Connection, job: Job, **changes: Any) -> Job:
     return dataclasses.replace(job, **changes, generation=job.generation + 1)
 
 
+def waiting_notes(connection: Connection) -> dict[str, tuple[str, str]]:
+    """Job id -> (reason, message) of all that are queued."""
+    rows = connection.execute(_WAITING)
+    return {row.id: (row.reason, row.message) for row in rows}
+
+
 def set_waiting(connection: Connection, notes: Iterable[tuple[str, str, str]]) -> None:
     """Note why queued jobs wait: (job id, reason, message). Not a transition: no generation is used up."""
     for job_id, reason, message in notes:
@@ -194,4 +202,10 @@ def _read(connection: Connection, query: Select[Any]) -> list[Job]:
 
 def _job(row: Row[Any]) -> Job:
     fields = {name: getattr(row, name) for name in _FIELDS if name != "spec"}
-    return Job(**fields, spec=_SPEC.validate_json(row.spec))
+    return Job(**fields, spec=_spec(row.spec))
+
+
+@lru_cache(maxsize=4096)
+def _spec(text: str) -> JobSpec:
+    """A spec never changes, and is read in every round."""
+    return _SPEC.validate_json(text)

@@ -6,10 +6,10 @@ if its engine removed what was left of it.
 
 from __future__ import annotations
 
+from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.db import allocations
 from starverse.domain.workloads.launch import Desired
-from starverse.engines.base import EngineUnavailable
 from starverse.reconcilers.driver import Reconciler
 
 PERIOD_SECONDS = 5.0
@@ -22,20 +22,17 @@ def make(platform: Platform) -> Reconciler:
             owned = {a.id for a in allocations.open_ones(connection)}
             over = allocations.not_cleaned(connection)
         orphans = [allocation_id for allocation_id in running if allocation_id not in owned]
-        for allocation_id in orphans:
-            platform.engine.steer(allocation_id, Desired(stop=True, release=True))
-            platform.engine.clean(allocation_id)
-        cleaned = 0
-        for allocation in over:
-            try:
-                platform.engine.clean(allocation.id)
-            except EngineUnavailable:
-                continue
-            with platform.database.write() as connection:
-                allocations.note_cleaned(connection, allocation.id, platform.clock.now())
-            cleaned += 1
-        did = [f"ended {len(orphans)} orphans"] if orphans else []
-        did += [f"cleaned {cleaned}"] if cleaned else []
-        return ", ".join(did)
+        return ", ".join([*each(orphans, end_orphan), *each([a.id for a in over], clean)])
+
+    def end_orphan(allocation_id: str) -> str:
+        platform.engine.steer(allocation_id, Desired(stop=True, release=True))
+        platform.engine.clean(allocation_id)
+        return f"ended orphan {allocation_id}"
+
+    def clean(allocation_id: str) -> str:
+        platform.engine.clean(allocation_id)
+        with platform.database.write() as connection:
+            allocations.note_cleaned(connection, allocation_id, platform.clock.now())
+        return f"cleaned {allocation_id}"
 
     return Reconciler("sweep", "end what nobody owns, clean up what is over", PERIOD_SECONDS, act)
