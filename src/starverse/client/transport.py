@@ -23,6 +23,8 @@ from starverse.client.settings import Settings
 
 API_PREFIX = "/api/v1"
 REPEAT_PAUSES_SECONDS = (0.1, 0.3, 0.6)
+UNANSWERED_PAUSES_SECONDS = (*REPEAT_PAUSES_SECONDS, 1.0, 2.0, 4.0, 8.0)
+"""For a create that was sent and not answered: the server may have it, and is waited for to say so."""
 TIMEOUT_CONNECT_SECONDS = 5.0
 TIMEOUT_READ_SECONDS = 60.0
 _SAFE_METHODS = frozenset({"GET", "HEAD", "PUT"})
@@ -132,7 +134,9 @@ class Transport:
         raise from_problem(response.status_code, body, response.headers)
 
     def _send_repeating(self, call: Call, *, stream: bool) -> httpx2.Response:
-        for seconds in (*REPEAT_PAUSES_SECONDS, None):
+        pauses: tuple[float, ...] = REPEAT_PAUSES_SECONDS
+        repeats = 0
+        while True:
             try:
                 self._expect_socket()
                 return self._http.send(self._request(call), stream=stream)
@@ -146,10 +150,12 @@ class Transport:
                         hint="look whether it took effect before trying again",
                     ) from error
                 never_left = isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout))
-                if seconds is None or not (never_left or call.repeatable):
+                if not never_left and call.key is not None:
+                    pauses = UNANSWERED_PAUSES_SECONDS
+                if repeats == len(pauses) or not (never_left or call.repeatable):
                     raise NotReachable(self.settings.api, _why(error)) from error
-            self.pause(seconds)
-        raise AssertionError("the last try raises or returns")
+            self.pause(pauses[repeats])
+            repeats += 1
 
     def _expect_socket(self) -> None:
         """A Unix socket that is not there is told in its own words."""

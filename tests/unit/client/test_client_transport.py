@@ -10,7 +10,7 @@ import pytest
 from starverse.client.api import Client
 from starverse.client.errors import ClientError, NotReachable, Refused
 from starverse.client.settings import Settings
-from starverse.client.transport import REPEAT_PAUSES_SECONDS
+from starverse.client.transport import REPEAT_PAUSES_SECONDS, UNANSWERED_PAUSES_SECONDS
 from starverse.testing.fake_api import BREAK, FakeApi, Reply
 
 
@@ -77,6 +77,17 @@ def test_repeats_end_when_nobody_listens(tmp_path: Path) -> None:
     assert waited == list(REPEAT_PAUSES_SECONDS)
     assert caught.value.code == "unavailable"
     assert "starverse up" in (caught.value.hint or "")
+
+
+def test_a_create_that_was_sent_waits_longer_for_its_answer(api: FakeApi) -> None:
+    """The server may have it: it is killed, started again, and then says so to the same key."""
+    api.on("POST", "/teams", *[BREAK] * 6, Reply(201, {"name": "lab"}))
+    waited: list[float] = []
+    with client_of(api, record=waited) as client:
+        client.people.create_team("lab")
+    keys = {seen.headers["Idempotency-Key"] for seen in api.requests("POST", "/teams")}
+    assert len(keys) == 1
+    assert waited == list(UNANSWERED_PAUSES_SECONDS[:6])
 
 
 def test_a_problem_document_becomes_an_error_with_every_field(api: FakeApi) -> None:
