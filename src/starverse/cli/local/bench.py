@@ -15,9 +15,16 @@ from starverse.domain.errors import NotFound
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
+class PassingOn(click.Command):
+    """Leaves options that it does not know to the measurement."""
+
+    ignore_unknown_options = True
+    allow_interspersed_args = False
+
+
 @click.command(
     "bench",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    cls=PassingOn,
     help="Run a measurement by NAME with its own options (--json, --help); without a name, list them.",
 )
 @click.argument("name", required=False)
