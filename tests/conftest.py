@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 POSTGRES_VARIABLE = "STARVERSE_TEST_POSTGRES"
+ROOT = Path(__file__).resolve().parents[1]
+SERIAL_FOLDERS = (("tests", "contract"), ("tests", "end_to_end"))
 TORCH_REMEDY = "add them with .venv/bin/python -m pip install torch==2.13.0"
 
 settings.register_profile(
@@ -36,17 +42,35 @@ def pytest_report_header() -> list[str]:
     ]
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests share one worker; tests marked ``serial`` run one after another, before all others.
+    """Files that start real processes and watch time come first: they are one after another anyway."""
+    items.sort(key=lambda item: not _is_serial(item.nodeid))
 
-    They start real processes and watch time, so no two of them run at once (``--dist loadgroup``).
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """``--dist loadfile`` keeps a file on one worker; here also all files that start real processes.
+
+    (``--dist loadgroup`` would say the same, but loses its groups with the node ids of pytest 9.2.)
     """
-    for item in items:
-        serial = item.get_closest_marker("serial") is not None
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("serial" if serial else item.nodeid.partition("::")[0]))
-    items.sort(key=lambda item: item.get_closest_marker("serial") is None)
+    return _Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        return "serial" if _is_serial(nodeid) else nodeid.partition("::")[0]
+
+
+def _is_serial(nodeid: str) -> bool:
+    return _file_is_serial(nodeid.partition("::")[0])
+
+
+@functools.cache
+def _file_is_serial(name: str) -> bool:
+    """Whether a test file lies in a folder of real processes or marks a test ``serial``."""
+    if Path(name).parts[:2] in SERIAL_FOLDERS:
+        return True
+    return "mark.serial" in (ROOT / name).read_text("utf-8")
 
 
 def _without_password(url: str) -> str:
