@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from starverse.app.one_by_one import OTHERS_WENT_ON
 from starverse.app.ports import Clock, Wakeups
 from starverse.app.views import ReconcilerStatus
 from starverse.domain.errors import Conflict, StarverseError
 
 BACKOFF_SECONDS_MAX = 30.0
+RACES_MAX = 5
+"""A race lost so often in a row is no race: the loop is shown as failing and backs off."""
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +43,8 @@ class _Loop:
     status: ReconcilerStatus
     woken: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
+    races: int = 0
+    backs_off: bool = False
 
 
 class Driver:
@@ -75,27 +80,35 @@ class Driver:
     def _run(self, loop: _Loop) -> None:
         while not self._stopping.is_set():
             self.run_once(loop.reconciler.name)
-            delay = loop.reconciler.period_seconds
-            if loop.status.failures:
-                delay = min(BACKOFF_SECONDS_MAX, max(delay, 0.2 * 2 ** min(loop.status.failures, 8)))
-            loop.woken.wait(delay)
+            if loop.backs_off:  # a wake-up is answered by the round that follows
+                self._stopping.wait(backoff_seconds(loop.reconciler.period_seconds, loop.status.failures))
+            else:
+                loop.woken.wait(loop.reconciler.period_seconds)
             loop.woken.clear()
 
     def run_once(self, name: str) -> None:
-        """One round; an error is logged, counted and shown, and the next round starts afresh."""
+        """One round; an error is logged, counted and shown, and the next round starts afresh.
+
+        Where only some items failed, the next round comes in its time: nobody waits for somebody else's
+        fault.
+        """
         loop = next(loop for loop in self._loops if loop.reconciler.name == name)
         before, begun = loop.status, time.monotonic()
         failures, message = 0, before.message if before.healthy else ""
         try:
             message = loop.reconciler.act() or message
-        except Conflict as lost_race:
-            log.debug("lost a race, running again", reconciler=name, detail=lost_race.detail)
-            loop.woken.set()
+            loop.races, loop.backs_off = 0, False
         except Exception as error:  # a loop must survive whatever one round meets
-            failures = before.failures + 1
-            context = error.context if isinstance(error, StarverseError) else {}
-            message = f"{type(error).__name__}: {error}"
-            log.exception("reconciler failed", reconciler=name, context=context)
+            loop.races = loop.races + 1 if isinstance(error, Conflict) else 0
+            failures = 0 if 0 < loop.races <= RACES_MAX else before.failures + 1
+            loop.backs_off = failures > 0 and OTHERS_WENT_ON not in getattr(error, "__notes__", ())
+            if failures:
+                context = error.context if isinstance(error, StarverseError) else {}
+                message = f"{type(error).__name__}: {error}"
+                log.exception("reconciler failed", reconciler=name, context=context)
+            else:
+                log.debug("lost a race, running again", reconciler=name, detail=str(error))
+                loop.woken.set()
         loop.status = ReconcilerStatus(
             name=name,
             healthy=not failures,
@@ -105,6 +118,11 @@ class Driver:
             last_seconds=time.monotonic() - begun,
             message=message,
         )
+
+
+def backoff_seconds(period_seconds: float, failures: int) -> float:
+    """The pause after so many failed rounds in a row: it doubles, and is never longer than half a minute."""
+    return min(BACKOFF_SECONDS_MAX, max(period_seconds, 0.2 * 2 ** min(failures, 8)))
 
 
 def _never_run(reconciler: Reconciler) -> ReconcilerStatus:

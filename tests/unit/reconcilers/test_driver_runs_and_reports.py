@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
+from starverse.app.one_by_one import each
 from starverse.app.ports import Wakeups
 from starverse.domain.errors import Conflict, InvariantBroken
-from starverse.reconcilers.driver import Driver, Reconciler
+from starverse.reconcilers.driver import BACKOFF_SECONDS_MAX, RACES_MAX, Driver, Reconciler, backoff_seconds
 from starverse.testing.platforms import SetClock
 
 
@@ -59,3 +62,72 @@ def test_a_lost_race_is_no_failure() -> None:
     driver = driver_of(Reconciler("loop", "tests", 1, act))
     driver.run_once("loop")
     assert driver.statuses()[0].healthy
+
+
+def test_a_race_that_is_lost_again_and_again_is_a_failure() -> None:
+    def act() -> str:
+        raise Conflict
+
+    driver = driver_of(Reconciler("loop", "tests", 1, act))
+    for _ in range(RACES_MAX + 2):
+        driver.run_once("loop")
+    assert driver.statuses()[0].failures == 2
+
+
+def test_no_wake_up_shortens_the_pause_after_a_failure() -> None:
+    ran, failed = [], threading.Event()
+
+    def act() -> str:
+        ran.append(1)
+        failed.set()
+        raise ValueError
+
+    wakeups = Wakeups()
+    driver = driver_of(Reconciler("loop", "tests", 3600, act), wakeups=wakeups)
+    driver.start()
+    assert failed.wait(10)
+    for _ in range(100):
+        wakeups.wake("loop")
+    driver.stop()
+    assert len(ran) == 1
+
+
+def test_the_fault_of_one_item_delays_no_round_of_the_others() -> None:
+    ran, done = [], threading.Event()
+
+    def act() -> str:
+        ran.append(1)
+        if len(ran) == 20:
+            done.set()
+        return ", ".join(each([0, 1], lambda item: str(1 // item)))
+
+    driver = driver_of(Reconciler("loop", "tests", 0.001, act))
+    driver.start()
+    assert done.wait(10)
+    driver.stop()
+    assert driver.statuses()[0].failures >= 20
+    assert "ZeroDivisionError" in driver.statuses()[0].message
+
+
+@pytest.mark.parametrize(
+    ("period", "failures", "pause"),
+    [(1, 1, 1), (0.1, 1, 0.4), (0.1, 3, 1.6), (1, 50, BACKOFF_SECONDS_MAX), (3600, 1, BACKOFF_SECONDS_MAX)],
+)
+def test_pauses_double_and_end_at_half_a_minute(period: float, failures: int, pause: float) -> None:
+    assert backoff_seconds(period, failures) == pytest.approx(pause)
+
+
+def test_every_item_is_acted_on_and_the_first_real_fault_is_told() -> None:
+    seen = []
+
+    def act(item: int) -> str:
+        seen.append(item)
+        faults = {1: Conflict("lost"), 2: ValueError("odd"), 3: KeyError("late")}
+        if item in faults:
+            raise faults[item]
+        return f"did {item}"
+
+    with pytest.raises(ValueError, match="odd"):
+        each([0, 1, 2, 3, 4], act)
+    assert seen == [0, 1, 2, 3, 4]
+    assert each([0, 4], act) == ["did 0", "did 4"]
