@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection
@@ -28,18 +30,24 @@ def observe_all(platform: Platform) -> str:
     if not open_ones:
         return ""
     seen = platform.engine.observe([a.id for a in open_ones])
-    alive = [
-        (key, _instant(observation.state.alive_at))
-        for key, observation in seen.items()
-        if observation.state is not None and observation.presence is Presence.ALIVE
-    ]
+    alive = list(_signs_of_life(seen))
     if alive:
         with platform.database.write() as connection:
             allocations.note_alive(connection, alive)
-    return ", ".join(each(open_ones, lambda a: _one(platform, a, owners[a.job_id], seen[a.id])))
+    return ", ".join(each(open_ones, lambda a: _one(platform, a, owners[a.job_id], seen.get(a.id))))
 
 
-def _one(platform: Platform, allocation: Allocation, job: Job, observation: Observation) -> str:
+def _signs_of_life(seen: Mapping[str, Observation]) -> Iterator[tuple[str, datetime]]:
+    """When each living launcher last spoke; a time that is none keeps no other from being recorded."""
+    for allocation_id, observation in seen.items():
+        if observation.state is not None and observation.presence is Presence.ALIVE:
+            with contextlib.suppress(ValueError, OverflowError, OSError):
+                yield allocation_id, _instant(observation.state.alive_at)
+
+
+def _one(platform: Platform, allocation: Allocation, job: Job, observation: Observation | None) -> str:
+    if observation is None:  # the engine cannot tell just now
+        return ""
     state, now = observation.state, platform.clock.now()
     if observation.presence is Presence.ENDED and state is not None:
         return _ended(platform, allocation, job, state)

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 from starverse.app import funding
 from starverse.app.apply_decision import give_notice
 from starverse.app.observing import unfunded_reason
+from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.errors import Conflict
@@ -26,7 +27,6 @@ TEXTS = {
 
 def give_due_notices(platform: Platform) -> str:
     """One round over everything that runs and is not under notice yet; says what it did."""
-    did = []
     with platform.database.read() as connection:
         running = [
             a
@@ -35,16 +35,23 @@ def give_due_notices(platform: Platform) -> str:
         ]
         owners = jobs.get_many(connection, {a.job_id for a in running})
         cards = inventory.load_cards(connection, {card for a in running for card in a.cards})
-        due = []
-        for allocation in running:
+        due: list[tuple[Allocation, NoticeReason, datetime]] = []
+
+        def look(allocation: Allocation) -> str:
             faulty = any(not cards[card].usable for card in allocation.cards if card in cards)
             found = _due(connection, platform, allocation, owners[allocation.job_id], faulty)
             if found is not None:
                 due.append((allocation, *found))
-    for allocation, reason, deadline in due:
-        if _give(platform, allocation, reason, deadline):
-            did.append(f"{allocation.id}: {reason.value}")
-    return ", ".join(did)
+            return ""
+
+        round_ = Round()
+        round_.act_on(running, look)
+    round_.act_on(due, lambda found: _say(found[0], found[1]) if _give(platform, *found) else "")
+    return ", ".join(round_.end())
+
+
+def _say(allocation: Allocation, reason: NoticeReason) -> str:
+    return f"{allocation.id}: {reason.value}"
 
 
 def _due(

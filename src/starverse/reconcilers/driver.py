@@ -122,7 +122,7 @@ class Driver:
 
 def backoff_seconds(period_seconds: float, failures: int) -> float:
     """The pause after so many failed rounds in a row: it doubles, and is never longer than half a minute."""
-    return min(BACKOFF_SECONDS_MAX, max(period_seconds, 0.2 * 2 ** min(failures, 8)))
+    return min(BACKOFF_SECONDS_MAX, max(period_seconds, 0.2 * 2.0 ** min(failures, 8)))
 
 
 def _never_run(reconciler: Reconciler) -> ReconcilerStatus:
