@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from starverse.app import funding
+from starverse.app.launching import start_within_seconds
 from starverse.app.platform import Platform
 from starverse.db import allocations, events, inventory, jobs
 from starverse.db.events import Event
@@ -96,7 +97,8 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
         channel_token=platform.ids.secret(),
     )
     allocations.insert_allocation(connection, new)
-    funded = funding.take_first(connection, new, job, platform.settings.start_timeout_seconds, platform.ids)
+    within = start_within_seconds(connection, platform, job)
+    funded = funding.take_first(connection, new, job, within, platform.ids)
     if isinstance(funded, funding.NotFunded):
         raise _Refused(*_unfunded(funded))
     jobs.change(

@@ -15,8 +15,9 @@ from starverse.app import auth, checkpoints, folders, funding
 from starverse.app.endings import End, record_end
 from starverse.app.platform import Platform
 from starverse.db import allocations, datasets, inventory, jobs, metering
+from starverse.db import checkpoints as checkpoint_rows
 from starverse.db.tables import teams
-from starverse.domain.errors import Conflict, InvariantBroken
+from starverse.domain.errors import InvariantBroken, Unavailable
 from starverse.domain.ids import AccountId, AllocationId, TeamId
 from starverse.domain.sbatch.hostlists import fold_hosts
 from starverse.domain.sbatch.patterns import PatternContext, workspace_file
@@ -25,6 +26,11 @@ from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.specs import ArraySpec, OpenMode
 from starverse.domain.workloads.states import AllocationState
+
+
+RESTORE_BYTES_PER_SECOND = 20_000_000
+RESTORE_SECONDS_MAX = 3600
+"""What the checkpoint template puts back before the script is ready takes time; so much is allowed for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +45,11 @@ class _Ground:
 
 
 def start(platform: Platform, allocation: Allocation) -> bool:
-    """Mark a placed allocation as starting and submit it; false when it is not to be started any more."""
-    if allocation.state is AllocationState.PLACED:
-        allocation_now = platform.database.write_retrying(lambda c: _mark_starting(c, platform, allocation))
-        if allocation_now is None:
-            return False
-        allocation = allocation_now
-    submit(platform, allocation)
-    return True
+    """Prepare an allocation, mark it as starting and hand it to the engine; a repeat is harmless.
 
-
-def is_too_late(platform: Platform, allocation: Allocation) -> bool:
-    """Whether its time to start is over: what it costs was held for a start within that time only."""
-    since = allocation.submitted_at or allocation.placed_at
-    return platform.clock.now() >= since + timedelta(seconds=platform.settings.start_timeout_seconds)
-
-
-def submit(platform: Platform, allocation: Allocation) -> None:
-    """Hand a starting allocation to the engine; a repeat is harmless."""
+    False when it is not to be started any more. Preparing comes first: until it is done nothing was
+    submitted, and the engine is not asked for it.
+    """
     with platform.database.read() as connection:
         job = jobs.get(connection, allocation.job_id)
         if job is None:
@@ -64,31 +57,65 @@ def submit(platform: Platform, allocation: Allocation) -> None:
         ground = _read_ground(connection, platform, allocation, job)
     folders.unpack_workspace(platform, job.team_id, job.workspace_id, ground.folder_id)
     resume_from = checkpoints.choose_resume(platform, job.checkpoints_id) if job.resume_allowed else ""
-    with platform.database.write() as connection:
-        current = allocations.get(connection, allocation.id)
-        if current is None or current.state is not AllocationState.STARTING:
-            return
-        if current.resume_from != resume_from:
-            current = allocations.change(connection, current, resume_from=resume_from)
-        secret = auth.issue_workload_token(
-            platform,
-            connection,
-            AccountId(job.account_id),
-            TeamId(job.team_id),
-            AllocationId(allocation.id),
-        )
-    platform.engine.submit(launch_spec(platform, job, current, ground, secret))
+
+    def hand_over(connection: Connection) -> tuple[Allocation, str] | None:
+        current = _mark_starting(connection, platform, allocation, resume_from)
+        if current is None:
+            return None
+        owner, team = AccountId(job.account_id), TeamId(job.team_id)
+        token = auth.issue_workload_token(platform, connection, owner, team, AllocationId(current.id))
+        return current, token
+
+    handed = platform.database.write_retrying(hand_over)
+    if handed is None:
+        return False
+    platform.engine.submit(launch_spec(platform, job, handed[0], ground, handed[1]))
+    return True
 
 
-def _mark_starting(connection: Connection, platform: Platform, allocation: Allocation) -> Allocation | None:
+def _mark_starting(
+    connection: Connection, platform: Platform, allocation: Allocation, resume_from: str
+) -> Allocation | None:
     current = allocations.get(connection, allocation.id)
-    if current is None or current.state is not AllocationState.PLACED:
+    if current is None or current.stop_requested_at is not None:
         return None
-    if current.stop_requested_at is not None:
+    if current.state is AllocationState.PLACED:
+        return allocations.change(
+            connection,
+            current,
+            state=AllocationState.STARTING,
+            submitted_at=platform.clock.now(),
+            resume_from=resume_from,
+        )
+    if current.state is not AllocationState.STARTING:
         return None
-    return allocations.change(
-        connection, current, state=AllocationState.STARTING, submitted_at=platform.clock.now()
-    )
+    if current.resume_from == resume_from:
+        return current
+    return allocations.change(connection, current, resume_from=resume_from)
+
+
+def start_within_seconds(connection: Connection, platform: Platform, job: Job) -> int:
+    """How long after its placement a job may become ready: its money is held for a start within that time.
+
+    Longer where the checkpoint template has something to put back first.
+    """
+    seconds = platform.settings.start_timeout_seconds
+    if job.spec.checkpoint_folder is None or not job.resume_allowed or not job.attempts:
+        return seconds
+    newest = checkpoint_rows.newest_verified(connection, [job.checkpoints_id]).get(job.checkpoints_id)
+    restores = 0 if newest is None else newest.bytes // RESTORE_BYTES_PER_SECOND
+    return seconds + min(RESTORE_SECONDS_MAX, restores)
+
+
+def is_too_late(platform: Platform, allocation: Allocation) -> bool:
+    """Whether its time to start is over, counted as its money is held: from the placement."""
+    passed = platform.clock.now() - allocation.placed_at
+    if passed < timedelta(seconds=platform.settings.start_timeout_seconds):
+        return False
+    with platform.database.read() as connection:
+        job = jobs.get(connection, allocation.job_id)
+        within = 0 if job is None else start_within_seconds(connection, platform, job)
+    return passed >= timedelta(seconds=within)
 
 
 def _read_ground(connection: Connection, platform: Platform, allocation: Allocation, job: Job) -> _Ground:
@@ -98,7 +125,7 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
     for name in job.spec.datasets:
         dataset = datasets.find_verified(connection, name)
         if dataset is None:
-            raise Conflict(f"the dataset {name} is not verified any more")
+            raise Unavailable(f"the dataset {name} is not verified any more")
         mounts.append(Mount(str(platform.paths.dataset(dataset.id)), f"/dataset/{name}"))
     return _Ground(
         cards=tuple(GrantedCard(c.id, c.index, c.uuid, c.model, c.declared) for c in cards),

@@ -10,9 +10,10 @@ from __future__ import annotations
 import structlog
 
 from starverse.app import launching
+from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
 from starverse.db import allocations
-from starverse.domain.errors import StarverseError
+from starverse.domain.errors import Conflict, StarverseError
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation
 from starverse.domain.workloads.states import AllocationState
@@ -37,13 +38,15 @@ def make(platform: Platform) -> Reconciler:
         again = [
             a
             for a in starting
-            if seen[a.id].presence is Presence.UNKNOWN and not launching.is_too_late(platform, a)
+            if a.id in seen
+            and seen[a.id].presence is Presence.UNKNOWN
+            and not launching.is_too_late(platform, a)
         ]
-        started = 0
-        for allocation in [*placed, *again][:BATCH]:
-            started += _start(platform, allocation)
-        if started:
+        round_ = Round()
+        round_.act_on([*placed, *again][:BATCH], lambda a: a.id if _start(platform, a) else "")
+        if round_.did:
             platform.wakeups.wake("observe")
+        started = len(round_.end())
         return f"submitted {started}" if started else ""
 
     return Reconciler("launch", "hand placed allocations to their engine", PERIOD_SECONDS, act)
@@ -60,7 +63,7 @@ def _start(platform: Platform, allocation: Allocation) -> bool:
         return False
     try:
         return launching.start(platform, allocation)
-    except EngineUnavailable:
+    except (EngineUnavailable, Conflict):  # it is looked at again in the next round
         raise
     except (StarverseError, OSError) as error:
         log.warning("a start failed", allocation=allocation.id, error=str(error))
