@@ -19,7 +19,9 @@ from starverse.db import allocations, events, inventory, jobs
 from starverse.db.events import Event
 from starverse.domain.errors import Conflict
 from starverse.domain.ids import AllocationId, CardId, NodeId
+from starverse.domain.pricing.first_hour import NotFunded, Unfunded
 from starverse.domain.scheduling.decision import Decision, Placement, Reclaim, Refusal
+from starverse.domain.scheduling.eligibility import COST_MAX_TEXT, NO_PRICE_TEXT
 from starverse.domain.scheduling.fit import free_of, share_fits
 from starverse.domain.scheduling.snapshot import NodeShare
 from starverse.domain.workloads.reasons import WaitReason
@@ -36,9 +38,13 @@ class Applied:
     refused: tuple[tuple[str, WaitReason, str], ...]
 
 
+POSTPONED_SECONDS = 15
+"""So long a job that could not be funded is passed over, so that others get its cards."""
+
+
 class _Refused(Exception):
-    def __init__(self, reason: WaitReason, message: str) -> None:
-        self.reason, self.message = reason, message
+    def __init__(self, reason: WaitReason, message: str, *, postpone: bool = False) -> None:
+        self.reason, self.message, self.postpone = reason, message, postpone
         super().__init__(message)
 
 
@@ -47,6 +53,7 @@ def apply_decision(platform: Platform, decision: Decision) -> Applied:
     placed: list[AllocationId] = []
     noticed: list[AllocationId] = []
     refused: list[tuple[str, WaitReason, str]] = []
+    postponed: list[str] = []
     for refusal in decision.refusals:
         _end_impossible(platform, refusal)
     for placement in decision.placements:
@@ -54,12 +61,14 @@ def apply_decision(platform: Platform, decision: Decision) -> Applied:
             placed.append(_place(platform, placement))
         except _Refused as why:
             refused.append((placement.job_id, why.reason, why.message))
+            if why.postpone:
+                postponed.append(placement.job_id)
     for reclaim in decision.reclaims:
         if _notice(platform, reclaim):
             noticed.append(reclaim.allocation_id)
     waits: list[tuple[str, str, str]] = [(w.job_id, w.reason.value, w.message) for w in decision.waits]
     waits += [(job_id, reason.value, message) for job_id, reason, message in refused]
-    _note_waits(platform, waits)
+    _note_waits(platform, waits, postponed)
     return Applied(tuple(placed), tuple(noticed), tuple(refused))
 
 
@@ -99,8 +108,8 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
     allocations.insert_allocation(connection, new)
     within = start_within_seconds(connection, platform, job)
     funded = funding.take_first(connection, new, job, within, platform.ids)
-    if isinstance(funded, funding.NotFunded):
-        raise _Refused(*_unfunded(funded))
+    if isinstance(funded, NotFunded):
+        raise _Refused(*_unfunded(funded), postpone=True)
     jobs.change(
         connection,
         job,
@@ -158,13 +167,15 @@ def allocation_shares(allocation: Allocation, by_card: dict[str, inventory.CardR
     )
 
 
-def _unfunded(why: funding.NotFunded) -> tuple[WaitReason, str]:
-    if why.why is funding.Unfunded.NO_MONEY:
+def _unfunded(why: NotFunded) -> tuple[WaitReason, str]:
+    if why.why is Unfunded.NO_MONEY:
         needed, available = why.needed.decimal(), why.available.decimal()
         return WaitReason.NO_MONEY, f"the first hour needs CNY {needed} free, CNY {available} is there"
-    if why.why is funding.Unfunded.WINDOW_CLOSED:
+    if why.why is Unfunded.WINDOW_CLOSED:
         return WaitReason.WINDOW_CLOSED, "the window is closed, or closes too soon"
-    return WaitReason.NO_MONEY, "its --cost-max is used up; cancel it, or submit it again with a higher one"
+    if why.why is Unfunded.NO_PRICE:
+        return WaitReason.NO_CARDS, NO_PRICE_TEXT
+    return WaitReason.NO_MONEY, COST_MAX_TEXT
 
 
 def _notice(platform: Platform, reclaim: Reclaim) -> bool:
@@ -235,14 +246,20 @@ def _end_impossible(platform: Platform, refusal: Refusal) -> None:
     platform.database.write_retrying(act)
 
 
-def _note_waits(platform: Platform, waits: list[tuple[str, str, str]]) -> None:
+def _note_waits(platform: Platform, waits: list[tuple[str, str, str]], postponed: list[str]) -> None:
     if not waits:
         return
     with platform.database.read() as connection:
         known = jobs.waiting_notes(connection)
     changed = [wait for wait in waits if known.get(wait[0]) != (wait[1], wait[2])]
-    if changed:
-        platform.database.write_retrying(lambda connection: jobs.set_waiting(connection, changed))
+    until = platform.clock.now() + timedelta(seconds=POSTPONED_SECONDS)
+
+    def act(connection: Connection) -> None:
+        jobs.set_waiting(connection, changed)
+        jobs.postpone(connection, postponed, until)
+
+    if changed or postponed:
+        platform.database.write_retrying(act)
 
 
 def _where(placement: Placement) -> str:

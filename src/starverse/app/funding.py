@@ -8,40 +8,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from sqlalchemy import Connection
 
 from starverse.app.ports import Ids
 from starverse.db import ledger, metering
-from starverse.db.metering import HoldPart, HoldRow, StoredBooks
+from starverse.db.metering import HoldPart, HoldRow
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.ids import LedgerAccountId, TeamId, TransferId
 from starverse.domain.ledger.accounts import REVENUE, cash_id
 from starverse.domain.ledger.transfers import hold as hold_transfer
 from starverse.domain.ledger.wallet import Wallet
 from starverse.domain.money import ZERO, Money
-from starverse.domain.pricing.holds import hourly_hold
-from starverse.domain.pricing.paying import Coupon, Credit, Part, Piece, SourceKind, Sources, pay
-from starverse.domain.pricing.price_book import PriceBooks
-from starverse.domain.pricing.rating import Terms
-from starverse.domain.pricing.windows import holds, window_edges
-from starverse.domain.timespan import Timespan, ceil_to_second, floor_to_second
+from starverse.domain.pricing.first_hour import NotFunded, Wanted, afford, candidate_starts
+from starverse.domain.pricing.paying import Coupon, Credit, Part, SourceKind, Sources
+from starverse.domain.pricing.rating import HOUR_SECONDS, Terms
+from starverse.domain.timespan import ceil_to_second
 from starverse.domain.workloads.records import Allocation, Job
 
-HOUR_SECONDS = 3600
 EXTEND_BEFORE_SECONDS = 600
-WINDOW_SECONDS_MIN = 60
-"""With less of its window left, a job is not started any more."""
-
-
-class Unfunded(StrEnum):
-    """Why no (further) second can be funded."""
-
-    NO_MONEY = "no_money"
-    COST_MAX = "cost_max"
-    WINDOW_CLOSED = "window_closed"
-    TIME_LIMIT = "time_limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +35,6 @@ class Funded:
 
     seconds: int
     amount: Money
-
-
-@dataclass(frozen=True, slots=True)
-class NotFunded:
-    """Nothing was taken. For ``no_money``: what it would need and what is there."""
-
-    why: Unfunded
-    needed: Money = ZERO
-    available: Money = ZERO
 
 
 def terms_of(connection: Connection, allocation: Allocation) -> Terms:
@@ -94,7 +70,7 @@ def take_first(
     When it will be ready is not known yet: the dearest start within ``start_within_seconds`` is held for.
     """
     now = allocation.placed_at
-    starts = _candidate_starts(connection, now, start_within_seconds)
+    starts = candidate_starts(now, start_within_seconds, metering.load_books(connection).books)
     return _take(connection, allocation, job, 1, starts, now, ids)
 
 
@@ -118,30 +94,30 @@ def _take(
     now: datetime,
     ids: Ids,
 ) -> Funded | NotFunded:
-    books = metering.load_books(connection)
-    before = sum(hold.seconds for hold in metering.holds_of(connection, allocation.id))
-    wanted = min(HOUR_SECONDS, job.spec.time_limit_seconds - before)
-    if wanted <= 0:
-        return NotFunded(Unfunded.TIME_LIMIT)
-    if job.spec.window is not None:
-        left = _seconds_left_in_window(books, job.spec.window, starts)
-        wanted = min(wanted, left)
-        if left <= (WINDOW_SECONDS_MIN if not before else 0):
-            return NotFunded(Unfunded.WINDOW_CLOSED)
-    terms = terms_of(connection, allocation)
-    if job.spec.cost_max is not None:
-        spent = metering.charged_of_job(connection, job.id) + _held_for(connection, allocation.id)
-        wanted = _seconds_for(job.spec.cost_max - spent, wanted, allocation, terms, starts, books.books)
-        if wanted <= 0:
-            return NotFunded(Unfunded.COST_MAX)
+    held = metering.holds_of(connection, allocation.id)
+    before = sum(hold.seconds for hold in held)
+    wanted = Wanted(
+        terms_of(connection, allocation),
+        len(allocation.cards),
+        job.spec.time_limit_seconds - before,
+        started=before > 0,
+        window=job.spec.window,
+        cost_left=cost_left(connection, job, metering.open_amount(held)),
+    )
     sources = sources_of(ledger.team_wallet(connection, TeamId(allocation.team_id)))
-    needed, start = max((_cost(allocation, terms, s, wanted, books.books), s) for s in starts)
-    end = start + timedelta(seconds=wanted)
-    payment = pay((Piece(start, end, needed),), sources, books.books.at(start).coupon_share_max)
-    if payment.missing:
-        return NotFunded(Unfunded.NO_MONEY, needed, needed - payment.missing)
-    hold = _record(connection, allocation, hour, wanted, payment.parts, now, ids)
+    found = afford(wanted, starts, sources, metering.load_books(connection).books)
+    if isinstance(found, NotFunded):
+        return found
+    hold = _record(connection, allocation, hour, found.seconds, found.parts, now, ids)
     return Funded(hold.seconds, hold.amount)
+
+
+def cost_left(connection: Connection, job: Job, held: Money) -> Money | None:
+    """What of ``--cost-max`` is neither charged nor held; ``None`` without one."""
+    if job.spec.cost_max is None:
+        return None
+    charged = metering.charged_of_job(connection, job.id) if job.attempts else ZERO
+    return job.spec.cost_max - charged - held
 
 
 def _record(
@@ -205,70 +181,3 @@ def stops_by(allocation: Allocation, job: Job, kill_after_seconds: int) -> datet
 def ledger_account_of(part: Part, team_id: str) -> LedgerAccountId:
     """The ledger account that a part comes from: a coupon, a credit grant, or the team's cash."""
     return cash_id(TeamId(team_id)) if part.kind is SourceKind.CASH else LedgerAccountId(part.id)
-
-
-def _candidate_starts(connection: Connection, now: datetime, within_seconds: int) -> tuple[datetime, ...]:
-    """Starts at which the cost of an hour may be greatest: cost is linear between them.
-
-    Its slope changes only where the start or the end of the hour crosses an edge of a window or a version.
-    """
-    books = metering.load_books(connection).books
-    first = ceil_to_second(now)
-    last = first + timedelta(seconds=max(1, within_seconds))
-    reach = Timespan(first, last + timedelta(seconds=HOUR_SECONDS))
-    edges = list(books.edges(reach.start, reach.end))
-    book = books.at(now)
-    for window in book.windows.values():
-        edges += window_edges(window, reach, book.timezone)
-    shifted = [edge - timedelta(seconds=HOUR_SECONDS) for edge in edges]
-    return tuple(sorted({first, last, *(e for e in (*edges, *shifted) if first < e < last)}))
-
-
-def _cost(allocation: Allocation, terms: Terms, start: datetime, seconds: int, books: PriceBooks) -> Money:
-    return hourly_hold(terms, len(allocation.cards), start, books, seconds)
-
-
-def _seconds_for(
-    amount: Money,
-    wanted: int,
-    allocation: Allocation,
-    terms: Terms,
-    starts: tuple[datetime, ...],
-    books: PriceBooks,
-) -> int:
-    """The most seconds, at most ``wanted``, that cost no more than ``amount`` from any of the starts."""
-    low, high = 0, wanted
-    while low < high:
-        middle = (low + high + 1) // 2
-        if all(_cost(allocation, terms, start, middle, books) <= amount for start in starts):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-def _seconds_left_in_window(books: StoredBooks, name: str, starts: tuple[datetime, ...]) -> int:
-    """Whole seconds from the latest start to the end of the window; 0 when it does not hold there."""
-    left = []
-    for start in starts:
-        end = window_end(books.books, name, start)
-        left.append(0 if end is None else int((floor_to_second(end) - start).total_seconds()))
-    return min(left)
-
-
-def window_end(books: PriceBooks, name: str, instant: datetime) -> datetime | None:
-    """When the window that holds at an instant ends; ``None`` when it does not hold there or is unknown."""
-    book = books.at(instant)
-    window = book.windows.get(name)
-    if window is None or not holds(window, instant, book.timezone):
-        return None
-    edges = window_edges(window, Timespan(instant, instant + timedelta(hours=50)), book.timezone)
-    return next((edge for edge in edges if edge > instant), None)
-
-
-def _held_for(connection: Connection, allocation_id: str) -> Money:
-    return Money(
-        sum(
-            hold.amount.micro for hold in metering.holds_of(connection, allocation_id) if hold.state == "open"
-        )
-    )

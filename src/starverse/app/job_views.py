@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from starverse.app.platform import Platform
 from starverse.app.progress import last_progress
 from starverse.app.views import AllocationView, CardView, CheckpointView, JobView, NoticeView
-from starverse.db import allocations, checkpoints, inventory, jobs, metering
+from starverse.db import accounts, allocations, checkpoints, inventory, jobs, metering, teams
 from starverse.db.metering import StoredBooks
-from starverse.db.tables import accounts, teams
 from starverse.domain.errors import Invalid, NotFound
 from starverse.domain.money import ZERO, Money, total
-from starverse.domain.pricing.rating import Subject, SubjectKind, Terms, Usage, charge_usages
+from starverse.domain.pricing.first_hour import cost_of
+from starverse.domain.pricing.rating import MemberChange, Terms
 from starverse.domain.recovery.lost_work import lost_work_seconds
 from starverse.domain.sbatch.hostlists import fold_hosts
-from starverse.domain.timespan import Timespan, ceil_to_second
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.specs import Dependencies
@@ -53,6 +52,7 @@ class _Around:
     checkpoint_at: dict[tuple[str, int], datetime]
     emails: dict[str, str]
     team_names: dict[str, str]
+    members: dict[str, tuple[MemberChange, ...]]
     books: StoredBooks
     now: datetime
 
@@ -112,16 +112,9 @@ def _read_around(platform: Platform, connection: Connection, found: Sequence[Job
         charged=metering.charged_by_allocation(connection, ids),
         newest=checkpoints.newest_verified(connection, lines),
         checkpoint_at=checkpoints.newest_verified_before(connection, lines),
-        emails={
-            row.id: row.email
-            for row in connection.execute(
-                select(accounts.c.id, accounts.c.email).where(accounts.c.id.in_(people))
-            )
-        },
-        team_names={
-            row.id: row.name
-            for row in connection.execute(select(teams.c.id, teams.c.name).where(teams.c.id.in_(owners)))
-        },
+        emails=accounts.emails_of(connection, people),
+        team_names=teams.names_of(connection, owners),
+        members={account_id: metering.member_changes(connection, account_id) for account_id in people},
         books=metering.load_books(connection),
         now=platform.clock.now(),
     )
@@ -213,16 +206,9 @@ def _hour_price(job: Job, last: Allocation | None, around: _Around) -> Money:
     if model is None or not job.spec.resources.cards:
         return ZERO
     fabric = last.fabric if last else job.spec.resources.fabric or "eth"
-    start = ceil_to_second(around.now)
-    span = Timespan(start, start + timedelta(hours=1))
-    usage = Usage(
-        Subject(SubjectKind.ALLOCATION, job.id),
-        span,
-        job.spec.resources.cards,
-        Terms(job.spec.tariff, model, fabric),
-    )
+    terms = Terms(job.spec.tariff, model, fabric, members=around.members[job.account_id])
     try:
-        return charge_usages([usage], around.books.books).total
+        return cost_of(terms, job.spec.resources.cards, around.now, around.books.books)
     except Invalid:
         return ZERO
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from starverse.app import auth, checkpoints, folders, funding
 from starverse.app.endings import End, record_end
 from starverse.app.platform import Platform
-from starverse.db import allocations, datasets, inventory, jobs, metering
+from starverse.db import allocations, datasets, inventory, jobs, metering, teams
 from starverse.db import checkpoints as checkpoint_rows
-from starverse.db.tables import teams
 from starverse.domain.errors import InvariantBroken, Unavailable
 from starverse.domain.ids import AccountId, AllocationId, TeamId
 from starverse.domain.sbatch.hostlists import fold_hosts
@@ -26,7 +25,6 @@ from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.specs import ArraySpec, OpenMode
 from starverse.domain.workloads.states import AllocationState
-
 
 RESTORE_BYTES_PER_SECOND = 20_000_000
 RESTORE_SECONDS_MAX = 3600
@@ -130,7 +128,7 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
     return _Ground(
         cards=tuple(GrantedCard(c.id, c.index, c.uuid, c.model, c.declared) for c in cards),
         folder_id=jobs.workspace_folder(connection, job.workspace_id),
-        unix_uid=connection.execute(select(teams.c.unix_uid).where(teams.c.id == job.team_id)).scalar_one(),
+        unix_uid=teams.unix_uid_of(connection, job.team_id),
         mounts=tuple(mounts),
         held_seconds=sum(hold.seconds for hold in metering.holds_of(connection, allocation.id)),
     )

@@ -14,6 +14,8 @@ from starverse.app.launching import is_too_late
 from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
+from starverse.domain.pricing.first_hour import window_end
+from starverse.domain.pricing.rating import rate_at
 from starverse.domain.recovery.causes import EndFacts, end_cause
 from starverse.domain.workloads.launch import Desired, LauncherState
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
@@ -130,20 +132,18 @@ def unfunded_reason(connection: Connection, allocation: Allocation, job: Job) ->
     until = allocation.funded_until
     if job.spec.window is not None and until is not None:
         books = metering.load_books(connection).books
-        if funding.window_end(books, job.spec.window, until) is None:
+        if window_end(books, job.spec.window, until) is None:
             return NoticeReason.WINDOW_CLOSED
     if job.spec.cost_max is not None:
         left = job.spec.cost_max - metering.charged_of_job(connection, job.id)
-        held = sum(h.amount.micro for h in metering.holds_of(connection, allocation.id) if h.state == "open")
-        if left.micro - held < _second_price(connection, allocation):
+        held = metering.open_amount(metering.holds_of(connection, allocation.id))
+        if (left - held).micro < _second_price(connection, allocation):
             return NoticeReason.COST_MAX
     return NoticeReason.NO_MONEY
 
 
 def _second_price(connection: Connection, allocation: Allocation) -> int:
     """Micro-yuan of one second, rounded up, at the present end of its funds."""
-    from starverse.domain.pricing.rating import rate_at
-
     books = metering.load_books(connection).books
     at = allocation.funded_until or allocation.placed_at
     rate, _ = rate_at(funding.terms_of(connection, allocation), at, books)

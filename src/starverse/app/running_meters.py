@@ -19,6 +19,8 @@ from starverse.db import allocations, events, jobs
 from starverse.db import metering as meter_rows
 from starverse.db.events import Event
 from starverse.domain.ids import TeamId
+from starverse.domain.pricing.first_hour import NotFunded, Unfunded
+from starverse.domain.pricing.rating import HOUR_SECONDS
 from starverse.domain.scheduling.snapshot import claim_of
 from starverse.domain.timespan import ceil_to_second
 from starverse.domain.workloads.reasons import NoticeReason
@@ -94,7 +96,7 @@ def _extend(platform: Platform, allocation: Allocation, job: Job) -> int:
             allocations.change(connection, current, funded_until=until)
             _warn_of_last_hour(connection, platform, current, now)
             return 1
-        if funded.why is funding.Unfunded.NO_MONEY:
+        if funded.why is Unfunded.NO_MONEY:
             _money_ends(connection, platform, current, funded, now)
         return 0
 
@@ -106,7 +108,7 @@ def _warn_of_last_hour(
 ) -> None:
     """Tell the team once when its money lasts an hour more at the present burn (pricing.md, Holds)."""
     wallet = wallet_view(connection, TeamId(allocation.team_id), "", now)
-    if wallet.runway_seconds is None or wallet.runway_seconds > funding.HOUR_SECONDS + RUNWAY_SLACK_SECONDS:
+    if wallet.runway_seconds is None or wallet.runway_seconds > HOUR_SECONDS + RUNWAY_SLACK_SECONDS:
         return
     if not events.exists(connection, allocation.job_id, "warning", "money_low", since=allocation.ready_at):
         text = f"the money lasts {wallet.runway_seconds // 60} min at the present burn; top up to go on"
@@ -115,7 +117,7 @@ def _warn_of_last_hour(
 
 
 def _money_ends(
-    connection: Connection, platform: Platform, allocation: Allocation, why: funding.NotFunded, now: datetime
+    connection: Connection, platform: Platform, allocation: Allocation, why: NotFunded, now: datetime
 ) -> None:
     """Warn the team once, and stop a cheaper claim of it where there is one, so that this one goes on."""
     needed, available = why.needed.decimal(), why.available.decimal()

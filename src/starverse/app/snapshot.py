@@ -9,28 +9,30 @@ from fractions import Fraction
 
 from sqlalchemy import Connection
 
+from starverse.app import funding
 from starverse.app.apply_decision import allocation_shares
-from starverse.app.funding import sources_of
 from starverse.app.platform import Platform
 from starverse.db import allocations, checkpoints, inventory, jobs, ledger, metering
 from starverse.db.metering import StoredBooks
 from starverse.domain.errors import Invalid
 from starverse.domain.ids import AllocationId, JobId, TeamId
-from starverse.domain.money import Money
-from starverse.domain.pricing.paying import Piece, Sources, pay
-from starverse.domain.pricing.price_book import PriceBook
-from starverse.domain.pricing.rating import (
-    MemberChange,
-    Subject,
-    SubjectKind,
-    Terms,
-    Usage,
-    charge_usages,
-    rate_at,
+from starverse.domain.money import ZERO
+from starverse.domain.pricing.first_hour import (
+    Affordable,
+    NotFunded,
+    Unfunded,
+    Wanted,
+    afford,
+    candidate_starts,
+    dearest_pool,
+    window_opening,
 )
-from starverse.domain.pricing.windows import holds, window_edges
+from starverse.domain.pricing.paying import Sources
+from starverse.domain.pricing.price_book import PriceBook
+from starverse.domain.pricing.rating import HOUR_SECONDS, MemberChange, Terms, rate_at
 from starverse.domain.scheduling import eligibility
 from starverse.domain.scheduling.eligibility import Facts, TaskFact
+from starverse.domain.scheduling.fit import pools_asked
 from starverse.domain.scheduling.snapshot import (
     Blocked,
     Never,
@@ -41,9 +43,9 @@ from starverse.domain.scheduling.snapshot import (
 )
 from starverse.domain.scheduling.team_usage import UsageSpan, decayed_usage
 from starverse.domain.tariff import Tariff
-from starverse.domain.timespan import Timespan, ceil_to_second
+from starverse.domain.workloads.reasons import WaitReason
 from starverse.domain.workloads.records import Allocation, Job
-from starverse.domain.workloads.specs import DependencyKind
+from starverse.domain.workloads.specs import DependencyKind, Resources
 from starverse.domain.workloads.states import JobState
 
 USAGE_REACH = timedelta(days=7)
@@ -58,7 +60,9 @@ def take_snapshot(platform: Platform, now: datetime, disk_has_room: bool = True)
     ``disk_has_room`` false keeps every job from starting (the disk reserve is reached).
     """
     with platform.database.read() as connection:
-        return _Reader(connection, now, not disk_has_room).snapshot(platform.settings.grace_seconds)
+        settings = platform.settings
+        reader = _Reader(connection, now, not disk_has_room, settings.start_timeout_seconds)
+        return reader.snapshot(settings.grace_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,9 @@ class _Person:
 class _Reader:
     """One reading; caches what several jobs share."""
 
-    def __init__(self, connection: Connection, now: datetime, disk_reserve_reached: bool) -> None:
+    def __init__(
+        self, connection: Connection, now: datetime, disk_reserve_reached: bool, start_within_seconds: int
+    ) -> None:
         self.connection, self.now = connection, now
         self.disk_reserve_reached = disk_reserve_reached
         self.books: StoredBooks = metering.load_books(connection)
@@ -78,7 +84,9 @@ class _Reader:
         self.nodes = inventory.load_nodes(connection)
         self.people: dict[str, _Person] = {}
         self.sources: dict[str, Sources] = {}
-        self.hour_costs: dict[tuple[object, ...], Money] = {}
+        self.starts = candidate_starts(now, start_within_seconds, self.books.books)
+        self.hours: dict[tuple[object, ...], Affordable | NotFunded] = {}
+        self.dearest: dict[tuple[object, ...], tuple[str, str] | None] = {}
 
     def snapshot(self, grace_seconds: int) -> Snapshot:
         open_ones = allocations.open_ones(self.connection)
@@ -138,13 +146,11 @@ class _Reader:
         self, job: Job, states: dict[int, tuple[TaskFact, ...]], singletons: dict[str, tuple[int, ...]]
     ) -> Blocked | Never | None:
         spec = job.spec
-        window = self.book.windows.get(spec.window) if spec.window else None
-        window_open = window is None or holds(window, self.now, self.book.timezone)
-        opens = None
-        if window is not None and not window_open:
-            reach = Timespan(self.now, self.now + timedelta(hours=50))
-            opens = next(iter(window_edges(window, reach, self.book.timezone)), None)
-        needed, free = self._money(job)
+        hour = self._first_hour(job)
+        refusal = hour if isinstance(hour, NotFunded) else None
+        why = refusal.why if refusal else None
+        closed = why is Unfunded.WINDOW_CLOSED
+        short = refusal if why is Unfunded.NO_MONEY else None
         return eligibility.blocked(
             Facts(
                 dependencies=spec.dependencies,
@@ -153,59 +159,51 @@ class _Reader:
                 begin=spec.begin,
                 retry_at=job.not_before,
                 retry_message=job.message.partition("; tried again at")[0],
+                retry_reason=_retry_reason(job),
                 window=spec.window,
-                window_open=window_open,
-                window_opens_at=opens,
-                money_free=free,
-                money_needed=needed,
+                window_open=not closed,
+                window_opens_at=window_opening(self.books.books, spec.window, self.now)
+                if closed and spec.window
+                else None,
+                priced=why is not Unfunded.NO_PRICE,
+                cost_max_used_up=why is Unfunded.COST_MAX,
+                money_free=short.available if short else None,
+                money_needed=short.needed if short else None,
                 disk_reserve_reached=self.disk_reserve_reached,
             ),
             self.now,
         )
 
-    def _money(self, job: Job) -> tuple[Money | None, Money | None]:
-        """What the first hour needs, and what of it the wallet can pay; ``None`` where there is no price."""
-        model, fabric = self._pool_of(job)
-        if model is None:
-            return None, None
-        seconds = min(3600, job.spec.time_limit_seconds)
-        key = (job.team_id, job.account_id, job.spec.tariff, model, fabric, job.spec.resources.cards, seconds)
-        needed = self.hour_costs.get(key)
-        start = ceil_to_second(self.now)
-        span = Timespan(start, start + timedelta(seconds=seconds))
-        if needed is None:
-            members = self._person(job.account_id).members
-            terms = Terms(tariff=job.spec.tariff, model=model, fabric=fabric, members=members)
-            usage = Usage(Subject(SubjectKind.ALLOCATION, ""), span, job.spec.resources.cards, terms)
-            needed = self.hour_costs[key] = charge_usages([usage], self.books.books).total
-        if job.team_id not in self.sources:
-            self.sources[job.team_id] = sources_of(ledger.team_wallet(self.connection, TeamId(job.team_id)))
-        sources = self.sources[job.team_id]
-        payment = pay((Piece(span.start, span.end, needed),), sources, self.book.coupon_share_max)
-        return needed, needed - payment.missing
+    def _first_hour(self, job: Job) -> Affordable | NotFunded | None:
+        """Whether its first hour could be held now, by the rule of the hold itself, at its dearest pool.
 
-    def _pool_of(self, job: Job) -> tuple[str | None, str]:
-        """A pool the job may land in, to price its first hour by; the dearest one."""
+        ``None``: there is nothing to price, because it asks for no cards or none of its pools is here.
+        """
         asked = job.spec.resources
-        if not asked.cards:
-            return None, ""
-        pools = {
-            (card.model, node.fabric)
-            for node in self.nodes
-            for card in node.cards
-            if asked.card_model in (None, card.model) and asked.fabric in (None, node.fabric)
-        }
-        priced = [pool for pool in sorted(pools) if self._has_price(*pool)]
-        if not priced:
-            return None, ""
-        return max(priced, key=lambda pool: self.book.list_price_of(*pool).micro)
+        pool = self._dearest_pool(asked)
+        if pool is None:
+            return NotFunded(Unfunded.NO_PRICE) if pools_asked(self.nodes, asked) else None
+        spec, left = job.spec, funding.cost_left(self.connection, job, ZERO)
+        seconds = min(HOUR_SECONDS, spec.time_limit_seconds)
+        key = (job.team_id, job.account_id, spec.tariff, pool, asked.cards, seconds, spec.window, left)
+        if key not in self.hours:
+            terms = Terms(spec.tariff, *pool, members=self._person(job.account_id).members)
+            wanted = Wanted(terms, asked.cards, seconds, window=spec.window, cost_left=left)
+            if job.team_id not in self.sources:
+                wallet = ledger.team_wallet(self.connection, TeamId(job.team_id))
+                self.sources[job.team_id] = funding.sources_of(wallet)
+            self.hours[key] = afford(wanted, self.starts, self.sources[job.team_id], self.books.books)
+        return self.hours[key]
 
-    def _has_price(self, model: str, fabric: str) -> bool:
-        return bool(self.book.list_price.get(f"{model}/{fabric}") or self.book.list_price.get(model))
+    def _dearest_pool(self, asked: Resources) -> tuple[str, str] | None:
+        key = (asked.card_model, asked.fabric, asked.zone, asked.cards_per_node > 0)
+        if key not in self.dearest:
+            self.dearest[key] = dearest_pool(pools_asked(self.nodes, asked), self.book)
+        return self.dearest[key]
 
     def _list_price(self, job: Job) -> Fraction:
-        model, fabric = self._pool_of(job)
-        return Fraction(0) if model is None else Fraction(self.book.list_price_of(model, fabric).micro)
+        pool = self._dearest_pool(job.spec.resources)
+        return Fraction(0) if pool is None else Fraction(self.book.list_price_of(*pool).micro)
 
     def _person(self, account_id: str) -> _Person:
         if account_id not in self.people:
@@ -276,6 +274,13 @@ def _running_one(
         requeue=job.spec.requeue,
         array_group=None if job.array_index is None else str(job.number),
     )
+
+
+def _retry_reason(job: Job) -> WaitReason:
+    try:
+        return WaitReason(job.reason)
+    except ValueError:
+        return WaitReason.START_FAILED
 
 
 def _singletons(connection: Connection, queued: list[Job]) -> dict[str, tuple[int, ...]]:

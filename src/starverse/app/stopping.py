@@ -13,6 +13,7 @@ from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.errors import Conflict
+from starverse.domain.pricing.first_hour import window_end
 from starverse.domain.workloads.reasons import NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
@@ -63,7 +64,7 @@ def _due(
         return NoticeReason.CARD_FAULT, now + grace
     if job.spec.window is not None:
         books = metering.load_books(connection).books
-        end = funding.window_end(books, job.spec.window, now)
+        end = window_end(books, job.spec.window, now)
         if end is None:
             return NoticeReason.WINDOW_CLOSED, now
         stop = end - timedelta(seconds=platform.settings.kill_after_seconds)

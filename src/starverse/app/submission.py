@@ -22,16 +22,28 @@ from starverse.app.views import EffectiveOption, OptionRemark, PriceView, Submit
 from starverse.db import datasets, events, folders, inventory, jobs, ledger, metering
 from starverse.db.events import Event
 from starverse.db.metering import StoredBooks
-from starverse.domain.errors import FieldFault, Invalid, NoCapacity, NotEnoughMoney
+from starverse.domain.errors import FieldFault, Invalid, LimitExceeded, NoCapacity, NotEnoughMoney
 from starverse.domain.ids import AccountId, TeamId
 from starverse.domain.money import Money
-from starverse.domain.pricing.paying import Piece, pay
-from starverse.domain.pricing.rating import MemberChange, Subject, SubjectKind, Terms, Usage, charge_usages
+from starverse.domain.pricing.first_hour import (
+    Affordable,
+    NotFunded,
+    Unfunded,
+    Wanted,
+    afford,
+    candidate_starts,
+    cost_of,
+    dearest_pool,
+    window_opening,
+)
+from starverse.domain.pricing.paying import Sources
+from starverse.domain.pricing.rating import HOUR_SECONDS, MemberChange, Terms
+from starverse.domain.pricing.windows import window_edges
 from starverse.domain.sbatch import submission as sbatch
 from starverse.domain.sbatch.card_models import ModelChoices, resolve_model
 from starverse.domain.sbatch.cards import Vocabulary
 from starverse.domain.sbatch.times import format_time_limit
-from starverse.domain.scheduling.fit import impossible
+from starverse.domain.scheduling.fit import impossible, pools_asked
 from starverse.domain.scheduling.snapshot import Node
 from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import Timespan, ceil_to_second
@@ -141,6 +153,8 @@ def _check(
         faults.append(FieldFault("--net", "host", "none: the operator does not allow the host's network"))
     if spec.array is not None and len(spec.array.indices) > ARRAY_TASKS_MAX:
         faults.append(FieldFault("--array", f"{len(spec.array.indices)} tasks", f"at most {ARRAY_TASKS_MAX}"))
+    if not faults:
+        faults += _limit_faults(platform, world, spec)
     faults += _check_names(connection, identity, spec, request)
     return spec, faults
 
@@ -169,29 +183,27 @@ def _list_prices(world: _World, spec: JobSpec) -> Mapping[str, Fraction]:
     """List price by model, over the pools that the job may use; models without a price are left out."""
     book = world.books.books.at(world.now)
     prices: dict[str, Fraction] = {}
-    for node in world.nodes:
-        if spec.resources.fabric not in (None, node.fabric) or spec.resources.zone not in (None, node.zone):
-            continue
-        for card in node.cards:
-            if book.list_price.get(f"{card.model}/{node.fabric}") or book.list_price.get(card.model):
-                rate = Fraction(book.list_price_of(card.model, node.fabric).micro)
-                prices[card.model] = max(rate, prices.get(card.model, rate))
+    for model, fabric in pools_asked(world.nodes, replace(spec.resources, card_model=None)):
+        if book.sells(model, fabric):
+            rate = Fraction(book.list_price_of(model, fabric).micro)
+            prices[model] = max(rate, prices.get(model, rate))
     return prices
 
 
 def _price(world: _World, spec: JobSpec) -> PriceView | None:
     """What one task costs at the dearest pool that it may land in."""
-    model, fabric = _dearest_pool(world, spec)
-    if model is None:
+    pool = _dearest_pool(world, spec)
+    if pool is None:
         return None
-    hour = _cost(world, spec, spec.tariff, model, fabric, 3600)
-    whole = _cost(world, spec, spec.tariff, model, fabric, spec.time_limit_seconds)
+    model, fabric = pool
+    hour = _cost(world, spec, spec.tariff, pool, 3600)
+    whole = _cost(world, spec, spec.tariff, pool, spec.time_limit_seconds)
     cheaper = []
     if spec.tariff is Tariff.ON_DEMAND:
-        spot = _cost(world, spec, Tariff.SPOT, model, fabric, 3600)
+        spot = _cost(world, spec, Tariff.SPOT, pool, 3600)
         if spot < hour:
             cheaper.append(f"--tariff spot: CNY {spot.decimal()} for the next hour")
-        night = _night_hour(world, spec, model, fabric)
+        night = _night_hour(world, spec, pool)
         if night is not None and night < hour:
             cheaper.append(f"--window night: CNY {night.decimal()} an hour")
     cards = spec.resources.cards
@@ -202,32 +214,21 @@ def _price(world: _World, spec: JobSpec) -> PriceView | None:
     return PriceView(spec.tariff, hour, whole, text, tuple(cheaper))
 
 
-def _dearest_pool(world: _World, spec: JobSpec) -> tuple[str | None, str]:
-    pools = {
-        (card.model, node.fabric)
-        for node in world.nodes
-        for card in node.cards
-        if spec.resources.card_model in (None, card.model) and spec.resources.fabric in (None, node.fabric)
-    }
-    book = world.books.books.at(world.now)
-    if not pools:
-        model = spec.resources.card_model
-        return (model if model in book.models else None), spec.resources.fabric or "eth"
-    return max(sorted(pools), key=lambda pool: book.list_price_of(*pool).micro)
+def _dearest_pool(world: _World, spec: JobSpec) -> tuple[str, str] | None:
+    """Where no node is known yet: what its own words name, if that has a price."""
+    pools = pools_asked(world.nodes, spec.resources)
+    if not pools and spec.resources.card_model is not None:
+        pools = frozenset({(spec.resources.card_model, spec.resources.fabric or "eth")})
+    return dearest_pool(pools, world.books.books.at(world.now))
 
 
-def _cost(world: _World, spec: JobSpec, tariff: Tariff, model: str, fabric: str, seconds: int) -> Money:
-    start = ceil_to_second(world.now)
-    terms = Terms(tariff=tariff, model=model, fabric=fabric, members=world.members)
-    span = Timespan(start, start + timedelta(seconds=seconds))
-    usage = Usage(Subject(SubjectKind.ALLOCATION, "quote"), span, spec.resources.cards, terms)
-    return charge_usages([usage], world.books.books).total
+def _cost(world: _World, spec: JobSpec, tariff: Tariff, pool: tuple[str, str], seconds: int) -> Money:
+    terms = Terms(tariff, *pool, members=world.members)
+    return cost_of(terms, spec.resources.cards, world.now, world.books.books, seconds)
 
 
-def _night_hour(world: _World, spec: JobSpec, model: str, fabric: str) -> Money | None:
+def _night_hour(world: _World, spec: JobSpec, pool: tuple[str, str]) -> Money | None:
     """One hour inside the night window of on-demand, from its next start; ``None`` without such a window."""
-    from starverse.domain.pricing.windows import window_edges
-
     book = world.books.books.at(world.now)
     window = next(iter(book.windows_of(Tariff.ON_DEMAND)), None)
     if window is None:
@@ -235,32 +236,58 @@ def _night_hour(world: _World, spec: JobSpec, model: str, fabric: str) -> Money 
     start = ceil_to_second(world.now)
     edges = window_edges(window, Timespan(start, start + timedelta(hours=50)), book.timezone)
     costs = [
-        _cost(replace_now(world, edge), spec, Tariff.ON_DEMAND, model, fabric, 3600) for edge in edges[:2]
+        _cost(replace(world, now=edge), spec, Tariff.ON_DEMAND, pool, HOUR_SECONDS) for edge in edges[:2]
     ]
     return min(costs, default=None)
 
 
-def replace_now(world: _World, now: datetime) -> _World:
-    """The same world at another instant, for prices of later starts."""
-    return replace(world, now=now)
+def _first_hour(
+    platform: Platform, world: _World, spec: JobSpec, sources: Sources
+) -> Affordable | NotFunded | None:
+    """The scheduler's question, asked now, or for when its window opens next; ``None`` without a pool."""
+    pool, books = _dearest_pool(world, spec), world.books.books
+    if pool is None or not spec.resources.cards:
+        return None
+    wanted = Wanted(
+        Terms(spec.tariff, *pool, members=world.members),
+        spec.resources.cards,
+        spec.time_limit_seconds,
+        window=spec.window,
+        cost_left=spec.cost_max,
+    )
+    within = platform.settings.start_timeout_seconds
+    found = afford(wanted, candidate_starts(world.now, within, books), sources, books)
+    if spec.window is not None and isinstance(found, NotFunded) and found.why is Unfunded.WINDOW_CLOSED:
+        opens = window_opening(books, spec.window, world.now)
+        if opens is not None:
+            found = afford(wanted, candidate_starts(opens, within, books), sources, books)
+    return found
+
+
+def _limit_faults(platform: Platform, world: _World, spec: JobSpec) -> list[FieldFault]:
+    """Limits of its own that would keep it waiting for ever, however much money there is."""
+    found = _first_hour(platform, world, spec, Sources())
+    if not isinstance(found, NotFunded):
+        return []
+    if found.why is Unfunded.COST_MAX and spec.cost_max is not None:
+        return [FieldFault("--cost-max", spec.cost_max.decimal(), "enough for its first second at least")]
+    if found.why is Unfunded.WINDOW_CLOSED and spec.window is not None:
+        return [FieldFault("--window", spec.window, "a window that is open long enough to start in")]
+    return []
 
 
 def _require_money(
     platform: Platform, identity: Identity, world: _World, spec: JobSpec, price: PriceView
 ) -> None:
-    """One hour of one task at the current rate has to be there (pricing.md, Holds)."""
-    needed = price.hour if spec.time_limit_seconds >= 3600 else price.time_limit_cost
+    """One hour of one task has to be there (pricing.md, Holds)."""
     with platform.database.read() as connection:
         sources = sources_of(ledger.team_wallet(connection, TeamId(identity.team_id)))
-    start = ceil_to_second(world.now)
-    share = world.books.books.at(world.now).coupon_share_max
-    payment = pay((Piece(start, start + timedelta(hours=1), needed),), sources, share)
-    if payment.missing:
-        free = needed - payment.missing
+    found = _first_hour(platform, world, spec, sources)
+    if isinstance(found, NotFunded) and found.why is Unfunded.NO_MONEY:
         fits = f"What would fit: {'; '.join(price.cheaper)}. " if price.cheaper else ""
         raise NotEnoughMoney(
-            f"one hour costs CNY {needed.decimal()}, CNY {free.decimal()} is free in the wallet of "
-            f"team {identity.team_name}",
+            f"one hour costs CNY {found.needed.decimal()}, CNY {found.available.decimal()} is free in the "
+            f"wallet of team {identity.team_name}",
             hint=f"{fits}Top up with `starverse topup AMOUNT`.",
         )
 
@@ -285,6 +312,7 @@ def _insert(
             connection, identity.team_id, request.folder_id
         ):
             raise Invalid(faults=[FieldFault("folder_id", request.folder_id, "a folder that is still kept")])
+        _require_room(platform, connection, identity, len(indices))
         workspace_id = platform.ids.uuid7()
         jobs.insert_workspace(connection, workspace_id, identity.team_id, request.folder_id, now)
         number = jobs.next_number(connection, "job")
@@ -325,6 +353,16 @@ def _insert(
         notices=tuple(str(notice) for notice in understood.notices) + _ignored_notices(understood),
         price=price,
     )
+
+
+def _require_room(platform: Platform, connection: Connection, identity: Identity, more: int) -> None:
+    """Each round looks at every job that waits, so a team has a share of them."""
+    waiting, most = jobs.count_queued(connection, identity.team_id), platform.settings.queued_jobs_max
+    if waiting + more > most:
+        raise LimitExceeded(
+            f"{waiting} jobs of team {identity.team_name} wait; with {more} more it is over {most}.",
+            hint="Let some start first, cancel some, or ask the operator to raise policy.queued_jobs_max.",
+        )
 
 
 def _ignored_notices(understood: sbatch.Submission) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -117,6 +118,12 @@ def add_membership(
             id=membership_id, account_id=account_id, member=membership.member, since=membership.since
         )
     )
+
+
+def emails_of(connection: Connection, account_ids: Collection[str]) -> dict[str, str]:
+    """Address by id, of the accounts that exist."""
+    rows = connection.execute(select(accounts.c.id, accounts.c.email).where(accounts.c.id.in_(account_ids)))
+    return {row.id: row.email for row in rows}
 
 
 def memberships_of(connection: Connection, account_id: AccountId) -> tuple[Membership, ...]:

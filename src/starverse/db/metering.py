@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ from starverse.db.tables import (
     meters,
     price_books,
 )
-from starverse.domain.money import ZERO, Money
+from starverse.domain.money import ZERO, Money, total
 from starverse.domain.pricing.price_book import PriceBook, PriceBooks
 from starverse.domain.pricing.price_book_yaml import load_price_book
 from starverse.domain.pricing.rating import MemberChange, RunningTotal
@@ -162,6 +162,11 @@ def holds_of(connection: Connection, allocation_id: str) -> list[HoldRow]:
         )
         for row in rows
     ]
+
+
+def open_amount(rows: Iterable[HoldRow]) -> Money:
+    """What of some holds is neither posted nor given back."""
+    return total([row.amount for row in rows if row.state == "open"])
 
 
 def resolve_hold(connection: Connection, hold_id: str, state: str, now: datetime) -> bool:

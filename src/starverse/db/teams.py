@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -58,6 +59,17 @@ def find_team(connection: Connection, name: str) -> Team | None:
 def get_team(connection: Connection, team_id: TeamId) -> Team | None:
     row = connection.execute(_select_teams().where(teams.c.id == team_id)).one_or_none()
     return None if row is None else _team(row)
+
+
+def unix_uid_of(connection: Connection, team_id: str) -> int:
+    """The host user that a team's workloads run as."""
+    return int(connection.execute(select(teams.c.unix_uid).where(teams.c.id == team_id)).scalar_one())
+
+
+def names_of(connection: Connection, team_ids: Collection[str]) -> dict[str, str]:
+    """Name by id, of the teams that exist."""
+    rows = connection.execute(select(teams.c.id, teams.c.name).where(teams.c.id.in_(team_ids)))
+    return {row.id: row.name for row in rows}
 
 
 def names_like(connection: Connection, stem: str) -> frozenset[str]:

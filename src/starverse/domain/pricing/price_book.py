@@ -97,6 +97,10 @@ class PriceBook:
         """Card models with a price, each once, in the book's order."""
         return tuple(dict.fromkeys(key.partition("/")[0] for key in self.list_price))
 
+    def sells(self, model: str, fabric: str = "eth") -> bool:
+        """Whether cards of a pool have a list price."""
+        return f"{model}/{fabric}" in self.list_price or model in self.list_price
+
     def list_price_of(self, model: str, fabric: str = "eth") -> Money:
         """Micro-yuan per card-hour; ``model/fabric`` wins over ``model``.
 

@@ -19,6 +19,9 @@ from starverse.domain.workloads.reasons import JobEndReason, WaitReason
 from starverse.domain.workloads.specs import Dependencies, Dependency, DependencyKind
 from starverse.domain.workloads.states import ENDED_JOB_STATES, JobState
 
+COST_MAX_TEXT = "its --cost-max is used up; cancel it, or submit it again with a higher one"
+NO_PRICE_TEXT = "no card that it may use has a price in the price book of now"
+
 
 @dataclass(frozen=True, slots=True)
 class TaskFact:
@@ -43,8 +46,10 @@ class Facts:
 
     ``dependency_tasks`` maps a job number to its tasks (one for a plain job); a number that is missing
     names no job. ``singletons_open`` are the numbers of earlier jobs of the same team and name that have
-    not ended. ``retry_at`` is the end of the pause after a failed start. ``window_opens_at`` is the next
-    opening while ``window_open`` is false. ``rate`` is the lowest rate the job could run at now,
+    not ended. ``retry_at`` is the end of the pause after a start that failed or could not be funded, for
+    ``retry_reason``. ``window_opens_at`` is the next opening while ``window_open`` is false (it is closed,
+    or closes too soon). ``priced`` false: no pool it may use has a price. ``cost_max_used_up``: not one
+    second fits into what is left of its ``--cost-max``. ``rate`` is the lowest rate the job could run at now,
     micro-yuan per card-hour. ``money_free`` and ``money_needed`` (one hour) ``None``: not checked.
     """
 
@@ -54,9 +59,12 @@ class Facts:
     begin: datetime | None = None
     retry_at: datetime | None = None
     retry_message: str = ""
+    retry_reason: WaitReason = WaitReason.START_FAILED
     window: str | None = None
     window_open: bool = True
     window_opens_at: datetime | None = None
+    priced: bool = True
+    cost_max_used_up: bool = False
     rate: Fraction | None = None
     price_max: Money | None = None
     money_free: Money | None = None
@@ -75,8 +83,9 @@ def blocked(facts: Facts, now: datetime) -> Blocked | Never | None:
     return (
         dependency
         or begin_block(facts.begin, now)
-        or retry_block(facts.retry_at, facts.retry_message, now)
+        or retry_block(facts, now)
         or window_block(facts)
+        or limits_block(facts)
         or price_block(facts.rate, facts.price_max)
         or money_block(facts.money_free, facts.money_needed)
         or disk_block(facts.disk_reserve_reached)
@@ -122,12 +131,12 @@ def begin_block(begin: datetime | None, now: datetime) -> Blocked | None:
     return Blocked(WaitReason.BEGIN_TIME, f"begins at {clock(begin)}", begin)
 
 
-def retry_block(retry_at: datetime | None, message: str, now: datetime) -> Blocked | None:
-    """The pause after a start that failed (:mod:`starverse.domain.recovery.follow`)."""
-    if retry_at is None or retry_at <= now:
+def retry_block(facts: Facts, now: datetime) -> Blocked | None:
+    """The pause after a start that failed (:mod:`starverse.domain.recovery.follow`) or was not funded."""
+    if facts.retry_at is None or facts.retry_at <= now:
         return None
-    text = f"{message or 'its start failed'}; tried again at {clock(retry_at)}"
-    return Blocked(WaitReason.START_FAILED, text, retry_at)
+    text = f"{facts.retry_message or 'its start failed'}; tried again at {clock(facts.retry_at)}"
+    return Blocked(facts.retry_reason, text, facts.retry_at)
 
 
 def window_block(facts: Facts) -> Blocked | None:
@@ -137,6 +146,15 @@ def window_block(facts: Facts) -> Blocked | None:
     opens = facts.window_opens_at
     text = f"window {facts.window} is closed" + (f"; it opens at {clock(opens)}" if opens else "")
     return Blocked(WaitReason.WINDOW_CLOSED, text, opens)
+
+
+def limits_block(facts: Facts) -> Blocked | None:
+    """Its ``--cost-max``, and whether it can be priced at all."""
+    if not facts.priced:
+        return Blocked(WaitReason.NO_CARDS, NO_PRICE_TEXT)
+    if facts.cost_max_used_up:
+        return Blocked(WaitReason.NO_MONEY, COST_MAX_TEXT)
+    return None
 
 
 def price_block(rate: Fraction | None, price_max: Money | None) -> Blocked | None:

@@ -213,6 +213,19 @@ def models_asked(node: Node, resources: Resources) -> tuple[str, ...]:
     return tuple(sorted({card.model for card in node.cards})) or (NO_MODEL,)
 
 
+def pools_asked(nodes: Collection[Node], resources: Resources) -> frozenset[tuple[str, str]]:
+    """(model, fabric) of the cards that the request may use, to price it by; none without cards."""
+    return frozenset(
+        (card.model, node.fabric)
+        for node in nodes
+        if resources.cards_per_node
+        and resources.fabric in (None, node.fabric)
+        and resources.zone in (None, node.zone)
+        for card in node.cards
+        if resources.card_model in (None, card.model)
+    )
+
+
 def _in_use(node: Node, resources: Resources, free: Free, model: str) -> Misfit | None:
     cards = sum(card.id in free.card_ids and card.model == model for card in node.cards)
     if cards < resources.cards_per_node:
