@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from starverse.app.platform import Platform
-from starverse.checkpoint.loads import Loaded, candidates, given_up, last_loaded, settle_loads
+from starverse.checkpoint.loads import candidates, given_up, last_loaded, settle_loads
 from starverse.checkpoint.manifest import Published, published, verify
 from starverse.checkpoint.retention import prune
 from starverse.db import checkpoints, events
 from starverse.db.checkpoints import CheckpointRow
 from starverse.db.events import Event
-from starverse.domain.timespan import parse_instant
 from starverse.domain.workloads.states import CheckpointState
 
 BYTES_MAX = 1024**4
 """A larger checkpoint is not read: folders are written by users, and files can be sparse."""
+
+NEW_MAX = 64
+"""So many new folders are looked at in one go, newest first; the next look takes the next ones."""
 
 
 def scan(platform: Platform, job_id: str, team_id: str) -> int:
@@ -31,26 +34,34 @@ def scan(platform: Platform, job_id: str, team_id: str) -> int:
 
 
 def record_found(platform: Platform, job_id: str, team_id: str, rows: Iterable[CheckpointRow]) -> int:
-    """:func:`scan` for a caller who has read the rows of the job."""
+    """:func:`scan` for a caller who has read the rows of the job.
+
+    Whatever a user made of the folder, nothing but the database can make this fail: the end of a run is
+    recorded after it.
+    """
     root = platform.paths.checkpoints(job_id)
     known = {row.folder: row for row in rows}
-    on_disk = published(root)
-    new = [_examine(platform, job_id, item) for item in on_disk if item.path.name not in known]
+    try:
+        on_disk = published(root)
+    except OSError:
+        return 0  # made unreadable by its owner
+    unknown = [item for item in reversed(on_disk) if item.path.name not in known]
+    new = [_examine(platform, job_id, item) for item in reversed(unknown[:NEW_MAX])]
     there = {item.path.name for item in on_disk}
     gone = [row.folder for row in known.values() if row.removed_at is None and row.folder not in there]
     loaded = last_loaded(root)
-    unseen_load = loaded is not None and (
-        loaded.checkpoint not in known or known[loaded.checkpoint].loaded_at is None
-    )
-    if not new and not gone and not unseen_load:
+    not_loaded_yet = {row.folder: row for row in (*known.values(), *new) if row.loaded_at is None}
+    now_loaded = None if loaded is None else not_loaded_yet.get(loaded.checkpoint)
+    if not new and not gone and now_loaded is None:
         return 0
     with platform.database.write() as connection:
         now = platform.clock.now()
         checkpoints.insert_found(connection, new)
         if gone:
             checkpoints.note_removed(connection, job_id, gone, now)
-        if loaded is not None and unseen_load:
-            checkpoints.note_loaded(connection, job_id, loaded.checkpoint, _loaded_at(loaded, now))
+        if loaded is not None and now_loaded is not None:
+            at = max(now_loaded.published_at, min(now, loaded.loaded_at))
+            checkpoints.note_loaded(connection, job_id, loaded.checkpoint, at)
         events.record(connection, *(_event(row, team_id, now) for row in new))
     return len(new)
 
@@ -58,23 +69,36 @@ def record_found(platform: Platform, job_id: str, team_id: str, rows: Iterable[C
 def choose_resume(platform: Platform, job_id: str) -> str:
     """The folder name of the newest checkpoint that verifies and was not given up; ``""`` for none.
 
-    Verified again right before it is used: it may have rotted since it was recorded.
+    Verified again right before it is used: it may have rotted since it was recorded. A folder that cannot be
+    read, or is held by its owner, keeps no run from starting.
     """
     root = platform.paths.checkpoints(job_id)
-    settle_loads(root)
-    for item in candidates(root):
+    with contextlib.suppress(OSError):
+        settle_loads(root, wait=False)
+    try:
+        found = candidates(root)
+    except OSError:
+        return ""
+    for item in found:
         if verify(item.path, bytes_max=BYTES_MAX).verified:
             return item.path.name
     return ""
 
 
 def keep_newest(platform: Platform, job_id: str) -> int:
-    """Remove what is older than the newest few; how many went. At least one verified one always stays."""
+    """Remove what is older than the newest few; how many went. At least one verified one always stays.
+
+    Passed over where a run holds the folder's lock, or has made of it what cannot be removed.
+    """
     root = platform.paths.checkpoints(job_id)
     with platform.database.read() as connection:
         rows = checkpoints.of_job(connection, job_id)
     trusted = {row.folder for row in rows if row.verified_at is not None and row.removed_at is None}
-    removed = prune(root, platform.settings.checkpoints_kept, trusted - given_up(root))
+    kept = platform.settings.checkpoints_kept
+    try:
+        removed = prune(root, kept, trusted - given_up(root), wait=False, bytes_max=BYTES_MAX)
+    except (OSError, RecursionError):
+        return 0
     if removed:
         with platform.database.write() as connection:
             checkpoints.note_removed(
@@ -87,7 +111,6 @@ def _examine(platform: Platform, job_id: str, item: Published) -> CheckpointRow:
     verdict = verify(item.path, bytes_max=BYTES_MAX)
     now = platform.clock.now()
     size = sum(entry.size for entry in verdict.manifest.files) if verdict.manifest and verdict.verified else 0
-    reason = verdict.reason.encode(errors="replace").decode()  # names of files come from users
     return CheckpointRow(
         id=platform.ids.uuid7(),
         job_id=job_id,
@@ -96,26 +119,20 @@ def _examine(platform: Platform, job_id: str, item: Published) -> CheckpointRow:
         step=item.step,
         state=CheckpointState.PUBLISHED,
         bytes=size,
-        published_at=min(now, _changed_at(item.path, now)),
+        published_at=_published_at(item.path, now),
         verified_at=now if verdict.verified else None,
         loaded_at=None,
-        message="" if verdict.verified else reason,
+        message="" if verdict.verified else verdict.reason,
     )
 
 
-def _loaded_at(loaded: Loaded, now: datetime) -> datetime:
-    """When a run says it loaded; ``now`` for a time that is none: the file is written by users."""
+def _published_at(folder: Path, now: datetime) -> datetime:
+    """When the folder got its name: the last change of its status, which, unlike its modification time, no
+    user can set back. Setting it forward ends at the first sight of it, ``now``."""
     try:
-        return min(now, parse_instant(loaded.loaded_at))
-    except (ValueError, OverflowError):
+        return min(now, datetime.fromtimestamp(folder.lstat().st_ctime, UTC))
+    except (OSError, OverflowError, ValueError):
         return now
-
-
-def _changed_at(folder: Path, otherwise: datetime) -> datetime:
-    try:
-        return datetime.fromtimestamp(folder.stat().st_mtime, UTC)
-    except OSError:
-        return otherwise
 
 
 def _event(row: CheckpointRow, team_id: str, now: datetime) -> Event:

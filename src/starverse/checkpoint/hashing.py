@@ -10,13 +10,16 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from typing import Protocol, TypeVar, cast
 
 BLOCK_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _WORKERS_MAX = 8
+_AHEAD_MAX = 4096
 
 T = TypeVar("T")
 
@@ -68,6 +71,11 @@ def block_spans(size: int, block_bytes: int) -> list[tuple[int, int]]:
     return [(start, min(start + block_bytes, size)) for start in range(0, max(size, 1), block_bytes)]
 
 
+def block_count(size: int, block_bytes: int) -> int:
+    """How many spans :func:`block_spans` has."""
+    return max(1, -(-size // block_bytes))
+
+
 def join_blocks(algorithm: str, digests: Sequence[bytes]) -> str:
     """The hexadecimal hash of a file from the digests of its blocks, in order."""
     return (digests[0] if len(digests) == 1 else hash_bytes(algorithm, b"".join(digests))).hex()
@@ -105,17 +113,25 @@ def worker_count() -> int:
 def run_all(tasks: Iterable[Callable[[], T]]) -> list[T]:
     """Run the tasks on a few threads and return their results in order.
 
-    The first error is raised once the tasks already running have ended; the rest are not begun.
+    Takes tasks from the iterable as it goes, a bounded number ahead. An error is raised once the tasks
+    already running have ended; the rest are not begun.
     """
-    waiting = list(tasks)
-    workers = min(worker_count(), len(waiting))
-    if workers <= 1:
-        return [task() for task in waiting]
+    source = iter(tasks)
+    begin = list(islice(source, 2))
+    workers = worker_count()
+    if workers <= 1 or len(begin) < 2:
+        return [task() for task in chain(begin, source)]
+    results: list[T] = []
+    ahead: deque[Future[T]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="starverse-checkpoint") as pool:
-        futures: list[Future[T]] = [pool.submit(task) for task in waiting]
-        done, pending = wait(futures, return_when=FIRST_EXCEPTION)
-        if pending:
-            pool.shutdown(cancel_futures=True)
-            for future in done:
-                future.result()
-        return [future.result() for future in futures]
+        try:
+            for task in chain(begin, source):
+                if len(ahead) >= _AHEAD_MAX:
+                    results.append(ahead.popleft().result())
+                ahead.append(pool.submit(task))
+            while ahead:
+                results.append(ahead.popleft().result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return results

@@ -17,11 +17,13 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 
+from starverse.checkpoint.beneath import read_beneath
 from starverse.checkpoint.manifest import Published, parse_folder_name, published, verify
 from starverse.checkpoint.publish import Origin, folder_lock, is_unlocked, lock_descriptor, replace_durably
 
@@ -31,17 +33,21 @@ LOADING_PREFIX = ".loading-"
 FAILED_LOADS_MAX = 2
 """So many failed loads give a checkpoint up."""
 
+RECORD_BYTES_MAX = 64 * 1024
+"""A larger ``loaded.json`` or ``failed_loads.json`` counts as spoilt."""
+
 _VERSION = 1
+_COUNT_MAX = 10**9
 _LOADING = re.compile(r"\.loading-(step-\d+-a\d+)-\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A report that a checkpoint could be loaded: its folder name, by which attempt, when (RFC 3339)."""
+    """A report that a checkpoint could be loaded: its folder name, by which attempt, when."""
 
     checkpoint: str
     attempt: int
-    loaded_at: str
+    loaded_at: datetime
 
 
 def newest(root: Path) -> Published | None:
@@ -65,22 +71,22 @@ def given_up(root: Path) -> frozenset[str]:
 
 def failed_loads(root: Path) -> Mapping[str, int]:
     """Failed loads by folder name; a file that cannot be read counts as empty."""
-    body = _read(root / FAILED_NAME)
+    body = _read(root, FAILED_NAME)
     failed = body.get("failed")
     if not isinstance(failed, dict):
         return {}
     return {
         name: count
         for name, count in failed.items()
-        if isinstance(count, int) and not isinstance(count, bool) and parse_folder_name(name) is not None
+        if _is_count(count) and parse_folder_name(name) is not None
     }
 
 
 def last_loaded(root: Path) -> Loaded | None:
-    """The newest report of a load that worked; ``None`` without one."""
-    body = _read(root / LOADED_NAME)
-    name, attempt, at = body.get("checkpoint"), body.get("attempt"), body.get("loaded_at")
-    if not (isinstance(name, str) and isinstance(attempt, int) and isinstance(at, str)):
+    """The newest report of a load that worked; ``None`` without one that can be read."""
+    body = _read(root, LOADED_NAME)
+    name, attempt, at = body.get("checkpoint"), body.get("attempt"), _instant(body.get("loaded_at"))
+    if not (isinstance(name, str) and isinstance(attempt, int) and _is_count(attempt) and at is not None):
         return None
     return Loaded(name, attempt, at) if parse_folder_name(name) is not None else None
 
@@ -105,7 +111,7 @@ def forget_failures(root: Path, checkpoint: str) -> None:
 def report_failed(root: Path, checkpoint: str) -> int:
     """Record a failed load of ``checkpoint`` (a folder name in ``root``); returns how many that makes."""
     with folder_lock(root):
-        return _count_failure(root, checkpoint)
+        return _count_failures(root, [checkpoint])[checkpoint]
 
 
 @contextlib.contextmanager
@@ -123,38 +129,55 @@ def loading(root: Path, checkpoint: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def settle_loads(root: Path) -> list[str]:
-    """Count the loads whose process died under way as failed; returns the checkpoints' folder names."""
+def settle_loads(root: Path, *, wait: bool = True) -> list[str]:
+    """Count the loads whose process died under way as failed; returns the checkpoints' folder names.
+
+    ``wait`` is that of :func:`folder_lock`.
+    """
     if not root.is_dir():
         return []
     marks = [(entry, found[1]) for entry in root.iterdir() if (found := _LOADING.fullmatch(entry.name))]
     if not marks:
         return []
-    settled = []
-    with folder_lock(root):
-        for mark, checkpoint in sorted(marks):
-            if is_unlocked(mark):
-                _count_failure(root, checkpoint)
-                mark.unlink(missing_ok=True)
-                settled.append(checkpoint)
-    return settled
+    with folder_lock(root, wait=wait):
+        dead = [(mark, checkpoint) for mark, checkpoint in sorted(marks) if is_unlocked(mark)]
+        if dead:
+            _count_failures(root, [checkpoint for _, checkpoint in dead])
+        for mark, _ in dead:
+            with contextlib.suppress(OSError):
+                mark.unlink()
+    return [checkpoint for _, checkpoint in dead]
 
 
-def _count_failure(root: Path, checkpoint: str) -> int:
+def _count_failures(root: Path, checkpoints: Iterable[str]) -> Mapping[str, int]:
     there = {item.path.name for item in published(root)}
-    failed = {name: count for name, count in failed_loads(root).items() if name in there}
-    failed[checkpoint] = failed.get(checkpoint, 0) + 1
+    failed = Counter({name: count for name, count in failed_loads(root).items() if name in there})
+    failed.update(checkpoints)
     _write_failed(root, failed)
-    return failed[checkpoint]
+    return failed
 
 
 def _write_failed(root: Path, failed: Mapping[str, int]) -> None:
     replace_durably(root / FAILED_NAME, json.dumps({"version": _VERSION, "failed": failed}).encode())
 
 
-def _read(path: Path) -> Mapping[str, object]:
+def _read(root: Path, name: str) -> Mapping[str, object]:
     try:
-        body = json.loads(path.read_bytes())
+        body = json.loads(read_beneath(root, name, RECORD_BYTES_MAX))
     except (OSError, ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) and body.get("version") == _VERSION else {}
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNT_MAX
+
+
+def _instant(text: object) -> datetime | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+        return None if instant.tzinfo is None else instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None

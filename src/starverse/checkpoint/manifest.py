@@ -19,13 +19,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from starverse.checkpoint import hashing
+from starverse.checkpoint.beneath import OpenFile, open_beneath, read_beneath
 
 FORMAT = "starverse-checkpoint"
 VERSION = 1
@@ -33,11 +34,19 @@ MANIFEST_NAME = "manifest.json"
 MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 BLOCK_BYTES_MIN = 64 * 1024
 BLOCKS_PER_FILE_MAX = 1 << 20
+COUNT_MAX = 2**63 - 1
+"""The largest number that may stand anywhere in a manifest."""
+
+SPARSE_BYTES_FREE = 1 << 30
+SPARSE_TIMES = 4
+"""A bounded reader reads so many bytes for nothing, and so many times what is really on disk: holes cost
+their owner no space, but the reader's time. Compressed file systems stay well within."""
 
 _FOLDER = re.compile(r"step-(\d{10,18})-a(\d{1,9})")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _FILES_BATCH = 256
 _BLOCKS_BATCH = 65536
+_REASON_MAX = 500
 
 
 class Fault(enum.Enum):
@@ -54,14 +63,15 @@ class Fault(enum.Enum):
     WRONG_LINK = "wrong_link"
     UNREADABLE = "unreadable"
     TOO_LARGE = "too_large"
+    SPARSE = "sparse"
 
 
 class ManifestInvalid(Exception):
-    """The manifest cannot be trusted; the message says where and why."""
+    """The manifest cannot be trusted; the message says where and why, in printable text of bounded length."""
 
     def __init__(self, reason: str, fault: Fault = Fault.INVALID_MANIFEST) -> None:
         self.fault = fault
-        super().__init__(reason)
+        super().__init__("".join(char if char.isprintable() else "?" for char in reason[:_REASON_MAX]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +194,12 @@ def published(root: Path) -> list[Published]:
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of ``folder``; raises :class:`ManifestInvalid` when there is none that can be trusted."""
     try:
-        with open_beneath(folder, MANIFEST_NAME) as descriptor:
-            if os.fstat(descriptor.number).st_size > MANIFEST_BYTES_MAX:
-                raise ManifestInvalid(f"{MANIFEST_NAME} is larger than {MANIFEST_BYTES_MAX} bytes")
-            with os.fdopen(os.dup(descriptor.number), "rb") as file:
-                manifest = parse(file.read())
+        document = read_beneath(folder, MANIFEST_NAME, MANIFEST_BYTES_MAX)
     except FileNotFoundError:
         raise ManifestInvalid(f"there is no {MANIFEST_NAME}", Fault.NO_MANIFEST) from None
     except OSError as error:
         raise ManifestInvalid(f"{MANIFEST_NAME} cannot be read: {error}", Fault.UNREADABLE) from error
+    manifest = parse(document)
     if folder.name != manifest.folder_name:
         raise ManifestInvalid(
             f"the folder is {folder.name}, its manifest says {manifest.folder_name}", Fault.WRONG_NAME
@@ -203,9 +210,12 @@ def read_manifest(folder: Path) -> Manifest:
 def parse(document: bytes) -> Manifest:
     """Read a manifest; raises :class:`ManifestInvalid` naming the first thing wrong."""
     try:
-        body = json.loads(document)
-    except (ValueError, RecursionError) as error:
+        return _read_body(json.loads(document))
+    except (ValueError, OverflowError, RecursionError) as error:
         raise ManifestInvalid(f"it is not whole JSON: {error}") from error
+
+
+def _read_body(body: object) -> Manifest:
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise ManifestInvalid(f"it is not a {FORMAT} manifest")
     if body.get("version") != VERSION:
@@ -246,21 +256,22 @@ def parse(document: bytes) -> Manifest:
 def verify(folder: Path, *, bytes_max: int | None = None) -> Verification:
     """Read every byte of the checkpoint in ``folder`` and compare it with the manifest.
 
-    ``bytes_max`` bounds what is read: a manifest that announces more is a fault (for readers of folders
-    that others wrote, where a sparse file is as large as its owner likes).
+    ``bytes_max`` is for readers of folders that others wrote, where a sparse file is as large as its owner
+    likes: a manifest that announces more is a fault, and so is one that announces far more than is on disk.
     Never follows a symbolic link and never leaves ``folder``. Raises nothing: every fault is in the result.
     """
     manifest = None
     try:
         manifest = read_manifest(folder)
-        total = sum(entry.size for entry in manifest.files)
-        if bytes_max is not None and total > bytes_max:
-            raise ManifestInvalid(f"it holds {total} bytes, more than {bytes_max}", Fault.TOO_LARGE)
+        if bytes_max is not None:
+            _check_bytes(folder, manifest, bytes_max)
         for link in manifest.links:
             _check_link(folder, link)
         check_files(folder, manifest, manifest.files)
     except ManifestInvalid as error:
         return Verification(folder, manifest, error.fault, str(error))
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        return Verification(folder, manifest, Fault.UNREADABLE, str(ManifestInvalid(f"unreadable: {error}")))
     return Verification(folder, manifest)
 
 
@@ -287,62 +298,56 @@ def _check_batch(
     folder: Path, manifest: Manifest, files: Sequence[FileEntry], into: Mapping[str, memoryview]
 ) -> None:
     with ExitStack() as stack:
-        tasks: list[Callable[[], bytes]] = []
-        parts: list[tuple[FileEntry, int]] = []
-        for entry in files:
-            opened = stack.enter_context(_open_entry(folder, entry))
-            spans = hashing.block_spans(entry.size, manifest.block_bytes)
-            buffer = into.get(entry.path)
-            for start, end in spans:
-                target = None if buffer is None else buffer[start:end]
-                tasks.append(
-                    partial(hashing.hash_span, manifest.algorithm, opened.number, start, end, target)
-                )
-            parts.append((entry, len(spans)))
+        opened = [(entry, stack.enter_context(_open_entry(folder, entry)).number) for entry in files]
         try:
-            digests = hashing.run_all(tasks)
+            digests = hashing.run_all(_block_tasks(manifest, opened, into))
         except (OSError, EOFError) as error:
             raise ManifestInvalid(f"a file cannot be read: {error}", Fault.UNREADABLE) from error
     at = 0
-    for entry, count in parts:
+    for entry in files:
+        count = hashing.block_count(entry.size, manifest.block_bytes)
         if hashing.join_blocks(manifest.algorithm, digests[at : at + count]) != entry.hash:
             raise ManifestInvalid(f"{entry.path}: its bytes do not match their hash", Fault.WRONG_HASH)
         at += count
 
 
-class OpenFile:
-    """An open descriptor that closes itself; what :func:`open_beneath` returns."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __enter__(self) -> OpenFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self.number)
+def _block_tasks(
+    manifest: Manifest, opened: Sequence[tuple[FileEntry, int]], into: Mapping[str, memoryview]
+) -> Iterator[Callable[[], bytes]]:
+    for entry, number in opened:
+        buffer = into.get(entry.path)
+        for start, end in hashing.block_spans(entry.size, manifest.block_bytes):
+            target = None if buffer is None else buffer[start:end]
+            yield partial(hashing.hash_span, manifest.algorithm, number, start, end, target)
 
 
-def open_beneath(folder: Path, path: str, flags: int = os.O_RDONLY) -> OpenFile:
-    """Open ``path`` inside ``folder`` without following any symbolic link below it; raises ``OSError``."""
-    *parents, name = path.split("/")
-    here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for parent in parents:
-            below = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
-            os.close(here)
-            here = below
-        return OpenFile(
-            os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666, dir_fd=here)
+def _check_bytes(folder: Path, manifest: Manifest, bytes_max: int) -> None:
+    """Whether reading all of it may be asked of a reader who did not write it."""
+    total = sum(entry.size for entry in manifest.files)
+    if total > bytes_max:
+        raise ManifestInvalid(f"it holds {total} bytes, more than {bytes_max}", Fault.TOO_LARGE)
+    if total <= SPARSE_BYTES_FREE:
+        return
+    blocks: dict[tuple[int, int], int] = {}
+    for entry in manifest.files:
+        with _open_entry(folder, entry) as opened:
+            found = os.fstat(opened.number)
+        blocks[found.st_dev, found.st_ino] = found.st_blocks * 512
+    on_disk = sum(blocks.values())
+    if total > SPARSE_BYTES_FREE + SPARSE_TIMES * on_disk:
+        raise ManifestInvalid(
+            f"it announces {total} bytes, only {on_disk} are on disk: sparse files are not read", Fault.SPARSE
         )
-    finally:
-        os.close(here)
 
 
 def safe_path(value: object) -> str:
     """``value`` if it is a relative path that stays inside the folder; else :class:`ManifestInvalid`."""
     if not isinstance(value, str) or "\0" in value:
         raise ManifestInvalid(f"{value!r} is not a path")
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        raise ManifestInvalid(f"{value!r} cannot be the name of a file") from None
     if any(part in ("", ".", "..") for part in value.split("/")):
         raise ManifestInvalid(f"path {value!r} does not stay inside the checkpoint")
     if value == MANIFEST_NAME:
@@ -421,8 +426,8 @@ def _digest(algorithm: str, body: Mapping[str, object]) -> str:
 
 def _count(body: Mapping[str, object], key: str) -> int:
     value = body.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ManifestInvalid(f"{key} is {value!r}, not a whole number from 0")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= COUNT_MAX:
+        raise ManifestInvalid(f"{key} is {value!r}, not a whole number from 0 to {COUNT_MAX}")
     return value
 
 

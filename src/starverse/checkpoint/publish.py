@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 from starverse.checkpoint import hashing
+from starverse.checkpoint.beneath import open_beneath
 from starverse.checkpoint.errors import AlreadyPublished, Fenced, Unusable, save_failure
 from starverse.checkpoint.manifest import (
     MANIFEST_NAME,
@@ -29,7 +30,6 @@ from starverse.checkpoint.manifest import (
     Manifest,
     ManifestInvalid,
     Published,
-    open_beneath,
     published,
     read_manifest,
     verify,
@@ -202,11 +202,17 @@ def set_aside(place: Path) -> None:
 
 
 @contextlib.contextmanager
-def folder_lock(root: Path) -> Iterator[None]:
-    """Hold ``<root>/.lock``; where the file system has no locks, go on without."""
-    descriptor = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+def folder_lock(root: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold ``<root>/.lock``; where the file system has no locks, go on without.
+
+    Without ``wait`` raises ``BlockingIOError`` where someone else holds it: for those who must not be held
+    up by the owner of the folder.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(root / LOCK_NAME, flags, 0o666)
     try:
-        lock_descriptor(descriptor, wait=True)
+        if not lock_descriptor(descriptor, wait=wait):
+            raise BlockingIOError(errno.EAGAIN, f"{LOCK_NAME} is held by another process")
         yield
     finally:
         os.close(descriptor)
@@ -225,10 +231,12 @@ def replace_durably(path: Path, content: bytes) -> None:
     """Write a small file so that readers see the old or the new content, never half of it."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _write_durably(aside, content)
+        aside.unlink(missing_ok=True)  # a leftover, or a pipe that was put in our way
+        _write_durably(aside, content, os.O_EXCL)
         aside.replace(path)
     except OSError:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink()
         raise
     flush_folder(path.parent)
 
@@ -267,8 +275,9 @@ def _flush(descriptor: int) -> bytes:
     return b""
 
 
-def _write_durably(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+def _write_durably(path: Path, content: bytes, how: int = os.O_TRUNC) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
     try:
         write_all(descriptor, memoryview(content), 0)
         os.fsync(descriptor)

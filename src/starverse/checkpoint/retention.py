@@ -32,25 +32,34 @@ def to_prune(
     return keep, drop
 
 
-def prune(root: Path, keep_last: int, trusted: Collection[str] = ()) -> list[Path]:
+def prune(
+    root: Path,
+    keep_last: int,
+    trusted: Collection[str] = (),
+    *,
+    wait: bool = True,
+    bytes_max: int | None = None,
+) -> list[Path]:
     """Remove old checkpoints from ``root``; returns what was removed.
 
     ``trusted`` names folders known to be verified (just published by this process). Before anything is
     removed, one of the kept has to be trusted or verify and not be given up; where none does, the newest
-    older one that verifies is kept as well. Raises ``ValueError`` when ``keep_last`` is below 1.
+    older one that verifies is kept as well. ``wait`` and ``bytes_max`` are those of :func:`folder_lock` and
+    :func:`verify`. Raises ``ValueError`` when ``keep_last`` is below 1.
     """
     if keep_last < 1:
         raise ValueError(f"keep_last is {keep_last}; at least one checkpoint has to stay")
-    with folder_lock(root):
+    with folder_lock(root, wait=wait):
         dead = given_up(root)
         keep, drop = to_prune(published(root), keep_last, dead)
         if not drop:
             return []
         usable = [item for item in keep if item.path.name not in dead]
-        if not any(item.path.name in trusted or verify(item.path).verified for item in usable):
-            spared = next(
-                (item for item in drop if item.path.name not in dead and verify(item.path).verified), None
-            )
+        if not any(
+            item.path.name in trusted or verify(item.path, bytes_max=bytes_max).verified for item in usable
+        ):
+            older = (item for item in drop if item.path.name not in dead)
+            spared = next((item for item in older if verify(item.path, bytes_max=bytes_max).verified), None)
             drop = drop if spared is None else [item for item in drop if item.path != spared.path]
             if spared is None:
                 return []

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from starverse.checkpoint import hashing
+from starverse.checkpoint.beneath import open_beneath
 from starverse.checkpoint.errors import Unusable
-from starverse.checkpoint.manifest import LinkEntry, is_safe_target, open_beneath
+from starverse.checkpoint.manifest import LinkEntry, is_safe_target
 
 _FILES_BATCH = 128
 

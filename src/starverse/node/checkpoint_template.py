@@ -18,13 +18,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from starverse.checkpoint import hashing, loads
+from starverse.checkpoint.beneath import open_beneath
 from starverse.checkpoint.errors import Unusable, save_failure
 from starverse.checkpoint.manifest import (
     FileEntry,
     Manifest,
     ManifestInvalid,
     Published,
-    open_beneath,
     published,
     read_manifest,
     safe_path,
