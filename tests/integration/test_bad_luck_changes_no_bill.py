@@ -159,7 +159,7 @@ def test_a_clock_set_back_shortens_no_run(tmp_path: Path, minutes: float) -> Non
         world.assert_sound()
 
 
-@pytest.mark.parametrize("step", [7, 60, 400])
+@pytest.mark.parametrize("step", [20, 60, 400])
 def test_seconds_up_to_a_kill_are_charged_however_often_the_meter_runs(world: World, step: float) -> None:
     """A script that ignores TERM runs ten seconds past its time limit, which its last hold does not cover."""
     lab = world.team("lab")
@@ -175,7 +175,7 @@ def test_no_second_is_run_that_no_money_is_held_for(world: World) -> None:
     lab = world.team("lab", "2")
     world.plan("train", run_seconds=9000, ignores_term=True, obeys_notice=False)
     world.submit(lab, "--time=180", name="train")
-    world.run(3 * 3600, step=30)
+    world.run(3 * 3600, step=120)
     bill = world.bill(lab)
     assert bill.written_off == Money(0)
     assert bill.total <= Money.parse("2")
@@ -187,7 +187,7 @@ def test_no_second_is_run_outside_the_window(world: World) -> None:
     world.clock.advance(hours=13, minutes=5)  # 23:05
     world.plan("nightly", run_seconds=90_000, ignores_term=True, obeys_notice=False)
     world.submit(lab, "--window=night", "--time=2-00:00:00", name="nightly")
-    world.run(9.5 * 3600, step=60)
+    world.run(9.5 * 3600, step=300)
     rates = {s.rate_micro_per_card_hour for c in world.bill(lab).charges for s in c.segments}
     assert rates == {"830000"}
 
@@ -206,7 +206,7 @@ def test_a_cost_limit_holds_to_the_second_of_the_kill(world: World) -> None:
     lab = world.team("lab")
     world.plan("train", run_seconds=9000, ignores_term=True, obeys_notice=False)
     job = world.submit(lab, "--time=20", "--cost-max=0.554", name="train")
-    world.run(1300, step=5)
+    world.run(1300, step=20)
     assert world.job(lab, job.number).state is JobState.FAILED
     bill = world.bill(lab)
     assert bill.written_off > Money(0)
@@ -225,4 +225,4 @@ def test_the_end_of_a_whole_time_limit_is_no_lack_of_money(world: World) -> None
     away(world, 1200)
     world.run(5)
     done = world.job(lab, job.number)
-    assert (done.state, done.reason) == (JobState.FAILED, "time_limit")
+    assert done.allocations[0].cause is EndCause.TIME_LIMIT
