@@ -355,8 +355,10 @@ def _runs_bounded(p: Picture) -> Iterator[Broken]:
         if length > run.spec.time_limit_seconds + kill + 1:
             yield Broken("time_limits_kept", f"{run.spec.allocation_id} ran {length} s")
         a = p.allocations[run.spec.allocation_id]
-        until = a.funded_until or _instant(run.state.ready_at + run.spec.funded_seconds + 1)
-        if _instant(run.state.ready_at + length) > until + timedelta(seconds=1):
+        told = run.spec.funded_seconds
+        until = a.funded_until or _instant(run.state.ready_at + told + kill)
+        slack = 1 if told > 3 * kill else 1 + kill  # TERM comes in the last quarter of a short hold
+        if _instant(run.state.ready_at + length) > until + timedelta(seconds=slack):
             limited = length >= run.spec.time_limit_seconds - 1
             if not limited:
                 yield Broken("runs_are_funded", f"{a.id} ran {length} s, funded until {until}")
