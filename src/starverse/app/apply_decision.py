@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from starverse.app import funding
 from starverse.app.launching import start_within_seconds
+from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
 from starverse.db import allocations, events, inventory, jobs
 from starverse.db.events import Event
@@ -31,15 +32,21 @@ from starverse.domain.workloads.states import AllocationState, JobState
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How a decision fared: what was placed, noticed, refused on current rows and why."""
+    """How a decision fared: what was placed, noticed, refused on current rows and why.
+
+    ``fault``: what kept one part of it from being applied, which nobody had expected.
+    """
 
     placed: tuple[AllocationId, ...]
     noticed: tuple[AllocationId, ...]
     refused: tuple[tuple[str, WaitReason, str], ...]
+    fault: Exception | None = None
 
 
 POSTPONED_SECONDS = 15
-"""So long a job that could not be funded is passed over, so that others get its cards."""
+"""So long a job that could not be funded or placed is passed over, so that others get its cards."""
+
+PLACING_FAILED_TEXT = "the platform failed to place it; the operator is told"
 
 
 class _Refused(Exception):
@@ -54,22 +61,35 @@ def apply_decision(platform: Platform, decision: Decision) -> Applied:
     noticed: list[AllocationId] = []
     refused: list[tuple[str, WaitReason, str]] = []
     postponed: list[str] = []
-    for refusal in decision.refusals:
-        _end_impossible(platform, refusal)
-    for placement in decision.placements:
+
+    def refuse(job_id: str, why: _Refused) -> None:
+        refused.append((job_id, why.reason, why.message))
+        if why.postpone:
+            postponed.append(job_id)
+
+    def place(placement: Placement) -> str:
         try:
             placed.append(_place(platform, placement))
         except _Refused as why:
-            refused.append((placement.job_id, why.reason, why.message))
-            if why.postpone:
-                postponed.append(placement.job_id)
-    for reclaim in decision.reclaims:
+            refuse(placement.job_id, why)
+        except Exception:
+            refuse(placement.job_id, _Refused(WaitReason.PLATFORM, PLACING_FAILED_TEXT, postpone=True))
+            raise
+        return ""
+
+    def notice(reclaim: Reclaim) -> str:
         if _notice(platform, reclaim):
             noticed.append(reclaim.allocation_id)
+        return ""
+
+    round_ = Round()
+    round_.act_on(decision.refusals, lambda refusal: _end_impossible(platform, refusal))
+    round_.act_on(decision.placements, place)
+    round_.act_on(decision.reclaims, notice)
     waits: list[tuple[str, str, str]] = [(w.job_id, w.reason.value, w.message) for w in decision.waits]
     waits += [(job_id, reason.value, message) for job_id, reason, message in refused]
     _note_waits(platform, waits, postponed)
-    return Applied(tuple(placed), tuple(noticed), tuple(refused))
+    return Applied(tuple(placed), tuple(noticed), tuple(refused), round_.fault)
 
 
 def _place(platform: Platform, placement: Placement) -> AllocationId:
@@ -224,7 +244,7 @@ def give_notice(
     return noticed
 
 
-def _end_impossible(platform: Platform, refusal: Refusal) -> None:
+def _end_impossible(platform: Platform, refusal: Refusal) -> str:
     def act(connection: Connection) -> None:
         now = platform.clock.now()
         job = jobs.get(connection, refusal.job_id)
@@ -244,6 +264,7 @@ def _end_impossible(platform: Platform, refusal: Refusal) -> None:
         )
 
     platform.database.write_retrying(act)
+    return ""
 
 
 def _note_waits(platform: Platform, waits: list[tuple[str, str, str]], postponed: list[str]) -> None:

@@ -32,11 +32,17 @@ class Round:
                 if word:
                     self.did.append(word)
 
-    def end(self) -> list[str]:
-        """What was done, in words, without the empty ones; raises the first error (a lost race last)."""
-        if self._error is not None:
+    @property
+    def fault(self) -> Exception | None:
+        """The first error, a lost race last; it says that the others went on."""
+        if self._error is not None and OTHERS_WENT_ON not in getattr(self._error, "__notes__", ()):
             self._error.add_note(OTHERS_WENT_ON)
-            raise self._error
+        return self._error
+
+    def end(self) -> list[str]:
+        """What was done, in words, without the empty ones; raises :attr:`fault`."""
+        if self.fault is not None:
+            raise self.fault
         return self.did
 
 

@@ -33,6 +33,8 @@ def make(platform: Platform) -> Reconciler:
             platform.wakeups.wake("launch")
         if applied.noticed:
             platform.wakeups.wake("observe")
+        if applied.fault is not None:
+            raise applied.fault
         did = [f"placed {len(applied.placed)}"] if applied.placed else []
         did += [f"gave notice to {len(applied.noticed)}"] if applied.noticed else []
         return ", ".join(did)
