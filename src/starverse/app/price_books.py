@@ -11,13 +11,16 @@ from sqlalchemy.exc import IntegrityError
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
-from starverse.db import accounts, price_books
+from starverse.db import accounts, allocations, inventory, jobs, price_books
 from starverse.db.events import Event, record
+from starverse.db.metering import load_books
 from starverse.db.price_books import StoredBook
 from starverse.domain.errors import Conflict, FieldFault, Invalid, NotFound
 from starverse.domain.ids import PriceBookId
+from starverse.domain.pricing.price_book import PriceBook
 from starverse.domain.pricing.price_book_yaml import load_price_book
 from starverse.domain.timespan import format_instant
+from starverse.domain.workloads.states import JobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,8 @@ def get_price_book(platform: Platform, book_id: str) -> BookView:
 def add_price_book(platform: Platform, identity: Identity, text: str, once: Once | None = None) -> BookView:
     """Publish a version. It takes effect in the future only, so that nothing used so far changes its price.
 
-    Raises :class:`Invalid` with every fault of the text; the version in effect stays.
+    Raises :class:`Invalid` with every fault of the text, or with every model that is in use and that it
+    leaves without a price; the version in effect stays.
     """
     book = load_price_book(text)
     book_id = PriceBookId(platform.ids.uuid7())
@@ -66,6 +70,7 @@ def add_price_book(platform: Platform, identity: Identity, text: str, once: Once
                     given = format_instant(book.effective_from)
                     fault = FieldFault("effective_from", given, f"a time after now, {format_instant(now)}")
                     raise Invalid(faults=[fault])
+                _require_prices_in_use(connection, book, now)
                 stored = StoredBook(book_id, book.effective_from, text, now, identity.account_id)
                 price_books.add(connection, stored)
                 message = f"in effect from {format_instant(book.effective_from)}"
@@ -78,6 +83,41 @@ def add_price_book(platform: Platform, identity: Identity, text: str, once: Once
     except IntegrityError as error:
         at = format_instant(book.effective_from)
         raise Conflict(f"A version takes effect at {at} already; choose another instant.") from error
+
+
+def _require_prices_in_use(connection: Connection, book: PriceBook, now: datetime) -> None:
+    """What is sold and in use keeps a price: what runs could not be charged without one."""
+    if not price_books.versions(connection):
+        return
+    versions = load_books(connection).books.versions
+    sold = [v for v in versions if v.effective_from <= now][-1:] + [
+        v for v in versions if v.effective_from > now
+    ]
+    faults = [
+        FieldFault(f"list_price.{model}", "", f"a price for {model}/{fabric}: {users}")
+        for (model, fabric), users in sorted(_pools_in_use(connection).items())
+        if not book.sells(model, fabric) and any(version.sells(model, fabric) for version in sold)
+    ]
+    if faults:
+        raise Invalid(faults=faults)
+
+
+def _pools_in_use(connection: Connection) -> dict[tuple[str, str], str]:
+    """(model, fabric) -> who needs its price: a queued job, an open allocation, else a card."""
+    used: dict[tuple[str, str], str] = {}
+    for job in jobs.in_state(connection, JobState.QUEUED):
+        asked = job.spec.resources
+        if asked.card_model is not None:
+            used.setdefault(
+                (asked.card_model, asked.fabric or "eth"), f"job {job.display_number} waits for it"
+            )
+    for run in allocations.open_ones(connection):
+        if run.card_model is not None:
+            used.setdefault((run.card_model, run.fabric), f"allocation {run.id} holds it")
+    for node in inventory.load_nodes(connection):
+        for card in node.cards:
+            used.setdefault((card.model, node.fabric), f"node {node.id} has such cards")
+    return used
 
 
 def _views(connection: Connection, now: datetime) -> list[BookView]:
