@@ -39,6 +39,18 @@ def claim(
     if once is None:
         return None
     before = keys.claim(connection, account_id, once.key, KeyUse(once.request_digest, resource_id), now)
+    return _made(before, once)
+
+
+def made_before(connection: Connection, account_id: AccountId, once: Once | None) -> str | None:
+    """What this very request made before, without claiming anything: asked before a request is checked.
+
+    A repeat is answered by what it made, whatever became of money, room or names since.
+    """
+    return None if once is None else _made(keys.find(connection, account_id, once.key), once)
+
+
+def _made(before: KeyUse | None, once: Once) -> str | None:
     if before is None:
         return None
     if before.request_digest != once.request_digest:

@@ -15,14 +15,14 @@ from sqlalchemy import Connection
 
 from starverse.app import job_views
 from starverse.app.funding import sources_of
-from starverse.app.idempotency import claim
+from starverse.app.idempotency import claim, made_before
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.views import EffectiveOption, OptionRemark, PriceView, SubmitRequest, SubmitResult
 from starverse.db import datasets, events, folders, inventory, jobs, ledger, metering
 from starverse.db.events import Event
 from starverse.db.metering import StoredBooks
-from starverse.domain.errors import FieldFault, Invalid, LimitExceeded, NoCapacity, NotEnoughMoney
+from starverse.domain.errors import FieldFault, Invalid, LimitExceeded, NoCapacity, NotEnoughMoney, NotFound
 from starverse.domain.ids import AccountId, TeamId
 from starverse.domain.money import Money
 from starverse.domain.pricing.first_hour import (
@@ -51,6 +51,7 @@ from starverse.domain.workloads.reasons import WaitReason
 from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.specs import DependencyKind, JobSpec, Network
 from starverse.domain.workloads.states import JobState
+from starverse.engines.base import Capabilities
 
 SUBMITTABLE = frozenset({Tariff.ON_DEMAND, Tariff.SPOT})
 """The tariffs a job can run on in this version."""
@@ -60,29 +61,34 @@ ARRAY_TASKS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """What a submission is checked against, read in one transaction."""
+    """What a submission is checked against: its rows are read in one transaction."""
 
     now: datetime
     nodes: tuple[Node, ...]
     books: StoredBooks
     members: tuple[MemberChange, ...]
+    engine: Capabilities
 
 
 def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> SubmitResult:
     """Queue the job, or all tasks of the array; with ``lint`` only say what would happen.
 
     Raises ``Invalid`` with every fault, ``NotEnoughMoney`` with what would fit, ``NoCapacity`` for what no
-    node here could ever run.
+    node here could ever run. A repeat of a request that was accepted is checked no more: it runs already.
     """
-    now = platform.clock.now()
+    now, capabilities = platform.clock.now(), platform.engine.capabilities
     with platform.database.read() as connection:
         world = _World(
             now,
             inventory.load_nodes(connection),
             metering.load_books(connection),
             metering.member_changes(connection, identity.account_id),
+            capabilities,
         )
         understood = _understand(platform, world, request)
+        made = None if request.lint else made_before(connection, identity.account_id, request.once)
+        if made is not None:
+            return _repeated(platform, connection, world, understood, made)
         spec, faults = understood.spec, [fault.field_fault() for fault in understood.faults]
         if spec is not None:
             spec, more = _check(connection, platform, identity, world, spec, request)
@@ -100,6 +106,20 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
         )
     _require_money(platform, identity, world, spec, price)
     return _insert(platform, identity, spec, request, understood, price)
+
+
+def _repeated(
+    platform: Platform, connection: Connection, world: _World, understood: sbatch.Submission, job_id: str
+) -> SubmitResult:
+    job = jobs.get(connection, job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id} any more.")
+    return SubmitResult(
+        job=job_views.with_allocations(platform, connection, [job])[0],
+        jobs_count=len(jobs.by_number(connection, job.number, None)),
+        notices=_all_notices(understood),
+        price=_price(world, job.spec),
+    )
 
 
 def _understand(platform: Platform, world: _World, request: SubmitRequest) -> sbatch.Submission:
@@ -146,8 +166,8 @@ def _check(
         faults.append(
             FieldFault("--window", spec.window, f"a window of the price book: {', '.join(windows)}")
         )
-    if spec.resources.nodes > 1 and not platform.engine.capabilities.multi_node:
-        expected = f"1: the {platform.engine.capabilities.name} engine runs a job on one node"
+    if spec.resources.nodes > 1 and not world.engine.multi_node:
+        expected = f"1: the {world.engine.name} engine runs a job on one node"
         faults.append(FieldFault("--nodes", str(spec.resources.nodes), expected))
     if spec.network is Network.HOST and not platform.settings.host_network_allowed:
         faults.append(FieldFault("--net", "host", "none: the operator does not allow the host's network"))
@@ -350,7 +370,7 @@ def _insert(
     return SubmitResult(
         job=view,
         jobs_count=count,
-        notices=tuple(str(notice) for notice in understood.notices) + _ignored_notices(understood),
+        notices=_all_notices(understood),
         price=price,
     )
 
@@ -365,8 +385,8 @@ def _require_room(platform: Platform, connection: Connection, identity: Identity
         )
 
 
-def _ignored_notices(understood: sbatch.Submission) -> tuple[str, ...]:
-    return tuple(
+def _all_notices(understood: sbatch.Submission) -> tuple[str, ...]:
+    return tuple(str(notice) for notice in understood.notices) + tuple(
         f"line {line.line} is ignored: {line.text.strip()} ({line.reason})"
         for line in understood.ignored_lines
     )

@@ -198,8 +198,8 @@ class SubmitResult:
     """What a submission, or a lint, came to.
 
     A submission has ``job`` (of an array: its first task) and ``jobs_count``; a lint has neither, and lists
-    what is effective, ignored and refused. ``price`` is ``None`` only for a lint with refusals that make
-    a price impossible.
+    what is effective, ignored and refused. ``price`` is ``None`` where there is none: for a
+    lint with refusals that make it impossible, for a repeat once no card of the job is sold any more.
     """
 
     job: JobView | None

@@ -42,12 +42,17 @@ def claim(
     ).one_or_none()
     if taken is not None:
         return None
+    return find(connection, account_id, key)
+
+
+def find(connection: Connection, account_id: AccountId, key: str) -> KeyUse | None:
+    """What a key was used for; ``None`` when it is free."""
     row = connection.execute(
         select(idempotency_keys.c.request_digest, idempotency_keys.c.resource_id).where(
             idempotency_keys.c.account_id == account_id, idempotency_keys.c.key == key
         )
-    ).one()
-    return KeyUse(row.request_digest, row.resource_id)
+    ).one_or_none()
+    return None if row is None else KeyUse(row.request_digest, row.resource_id)
 
 
 def forget(connection: Connection, before: datetime) -> int:
