@@ -61,6 +61,7 @@ class PolicySettings(_Section):
     disk_reserve_mib: int = Field(1024, ge=0, description="No new starts with less disk free than this")
     folder_mib_max: int = Field(100, ge=1, description="Largest packed submit folder")
     log_cap_mib: int = Field(1024, ge=1, description="Largest log of one run; the oldest part goes")
+    queued_jobs_max: int = Field(20_000, ge=1, description="Jobs of one team that may wait at once")
     workspace_keep_days: int = Field(
         14, ge=0, description="How long a workspace stays after the end of its job"
     )

@@ -76,6 +76,7 @@ def settings_of(config: Config) -> Settings:
         disk_reserve_bytes=policy.disk_reserve_mib * MIB,
         folder_bytes_max=policy.folder_mib_max * MIB,
         log_cap_bytes=policy.log_cap_mib * MIB,
+        queued_jobs_max=policy.queued_jobs_max,
         workspace_keep_days=policy.workspace_keep_days,
         checkpoint_interval_seconds=policy.checkpoint_interval_seconds,
         checkpoints_kept=policy.checkpoints_kept,

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
@@ -17,11 +20,15 @@ from starverse.app.views import JobFilter, JobView, Page
 from starverse.app.waiting import explain_waiting
 from starverse.db import allocations, events, jobs, teams
 from starverse.db.events import Event
+from starverse.db.statements import in_chunks
 from starverse.domain.errors import Conflict, Invalid, NotFound
 from starverse.domain.ids import is_uuid, parse_job_number
 from starverse.domain.workloads.reasons import JobEndReason, WaitReason
-from starverse.domain.workloads.records import Job
+from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import ENDED_JOB_STATES, AllocationState, JobState
+
+CANCEL_BATCH = 500
+"""Tasks of an array that one transaction cancels."""
 
 __all__ = ["cancel", "find_job", "get", "list_jobs", "record", "resume", "submit", "why"]
 
@@ -96,24 +103,44 @@ def cancel(platform: Platform, identity: Identity, ref: str) -> JobView:
     Cancelling what has ended raises ``Conflict``; cancelling twice is the same as once.
     """
 
-    def act(connection: Connection) -> str:
+    with platform.database.read() as connection:
         found = find_jobs(connection, identity, ref)
-        now = platform.clock.now()
-        alive = [job for job in found if job.state not in ENDED_JOB_STATES]
-        if not alive:
-            raise Conflict(f"job {ref} has ended already: {found[0].state.value}")
-        for job in alive:
-            _cancel_one(connection, job, identity, now)
-        return alive[0].id if len(found) == 1 else ""
+    alive = [job.id for job in found if job.state not in ENDED_JOB_STATES]
+    if not alive:
+        raise Conflict(f"job {ref} has ended already: {found[0].state.value}")
+    cancelled = 0
+    for some in in_chunks(alive, CANCEL_BATCH):
+        cancelled += platform.database.write_retrying(partial(_cancel_some, platform, identity, some))
+        platform.wakeups.wake("observe", "schedule")
+    if not cancelled:
+        raise Conflict(f"job {ref} ended at this moment")
+    return job_views.one(platform, alive[0]) if len(found) == 1 else get(platform, identity, ref)
 
-    job_id = platform.database.write_retrying(act)
-    platform.wakeups.wake("observe", "schedule")
-    return job_views.one(platform, job_id) if job_id else get(platform, identity, ref)
 
-
-def _cancel_one(connection: Connection, job: Job, identity: Identity, now: Any) -> None:
+def _cancel_some(
+    platform: Platform, identity: Identity, job_ids: Sequence[str], connection: Connection
+) -> int:
+    """Cancel those that have not ended; how many. A batch is short, so nobody waits long to write."""
+    now = platform.clock.now()
+    alive = [job for job in jobs.get_many(connection, job_ids).values() if job.state not in ENDED_JOB_STATES]
+    runs = allocations.of_jobs(connection, [job.id for job in alive])
     who = f"cancelled by {identity.email}"
-    open_run = next((run for run in allocations.of_jobs(connection, [job.id])[job.id] if run.open), None)
+    for job in alive:
+        open_run = next((run for run in runs[job.id] if run.open), None)
+        _cancel_one(connection, job, open_run, who, now)
+    events.record(
+        connection,
+        *(
+            Event(now, "job", job.id, "cancel", "cancelled", who, job.team_id, identity.account_id)
+            for job in alive
+        ),
+    )
+    return len(alive)
+
+
+def _cancel_one(
+    connection: Connection, job: Job, open_run: Allocation | None, who: str, now: datetime
+) -> None:
     if open_run is not None:
         if open_run.stop_requested_at is None:
             running = open_run.state is AllocationState.RUNNING
@@ -131,9 +158,6 @@ def _cancel_one(connection: Connection, job: Job, identity: Identity, now: Any) 
             ended_at=now,
             cancel_requested_at=now,
         )
-    events.record(
-        connection, Event(now, "job", job.id, "cancel", "cancelled", who, job.team_id, identity.account_id)
-    )
 
 
 def resume(platform: Platform, identity: Identity, ref: str) -> JobView:

@@ -22,6 +22,7 @@ class Settings:
     disk_reserve_bytes: int = 1 * 1024**3
     folder_bytes_max: int = 100 * 1024**2
     log_cap_bytes: int = 1 * 1024**3
+    queued_jobs_max: int = 20_000
     workspace_keep_days: int = 14
     checkpoint_interval_seconds: int = 1800
     checkpoints_kept: int = 3

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
+from starverse.db.statements import in_chunks
 from starverse.db.tables import allocation_cards, allocation_nodes, allocations
 from starverse.domain.errors import Conflict
 from starverse.domain.workloads.records import Allocation
@@ -36,7 +37,8 @@ _COLUMNS = tuple(f.name for f in dataclasses.fields(Allocation) if f.name not in
 
 def insert_allocation(connection: Connection, new: Allocation) -> None:
     """Insert with its nodes and open cards; a card that is open elsewhere raises ``IntegrityError``."""
-    connection.execute(insert(allocations).values({name: getattr(new, name) for name in _COLUMNS}))
+    row = {name: getattr(new, name) for name in _COLUMNS}
+    connection.execute(insert(allocations).values(**row, card_count=len(new.cards)))
     connection.execute(
         insert(allocation_nodes),
         [{"allocation_id": new.id, "position": i, "node_id": node} for i, node in enumerate(new.nodes)],
@@ -60,8 +62,9 @@ def open_ones(connection: Connection) -> list[Allocation]:
 def of_jobs(connection: Connection, job_ids: Collection[str]) -> dict[str, list[Allocation]]:
     """All runs of these jobs, by job, first attempt first."""
     found: dict[str, list[Allocation]] = {job_id: [] for job_id in job_ids}
-    for allocation in _read(connection, allocations.c.job_id.in_(job_ids)):
-        found[allocation.job_id].append(allocation)
+    for some in in_chunks(job_ids):
+        for allocation in _read(connection, allocations.c.job_id.in_(some)):
+            found[allocation.job_id].append(allocation)
     return found
 
 
@@ -141,39 +144,39 @@ def note_cleaned(connection: Connection, allocation_id: str, now: datetime) -> N
 
 def promises(connection: Connection, job_ids: Collection[str]) -> dict[str, datetime]:
     """Job id -> when cards were last reclaimed in its name, unless it was placed since."""
-    if not job_ids:
-        return {}
-    noticed = connection.execute(
+    noticed = (
         select(allocations.c.notice_for, func.max(allocations.c.notice_at).label("at"))
-        .where(allocations.c.notice_for.in_(job_ids))
+        .where(allocations.c.notice_for.is_not(None))
         .group_by(allocations.c.notice_for)
     )
-    given: dict[str, datetime] = {row.notice_for: row.at for row in noticed}
-    placed = connection.execute(
-        select(allocations.c.job_id, func.max(allocations.c.placed_at).label("at"))
-        .where(allocations.c.job_id.in_(given))
-        .group_by(allocations.c.job_id)
+    given: dict[str, datetime] = {
+        row.notice_for: row.at
+        for some in in_chunks(job_ids)
+        for row in connection.execute(noticed.where(allocations.c.notice_for.in_(some)))
+    }
+    placed = select(allocations.c.job_id, func.max(allocations.c.placed_at).label("at")).group_by(
+        allocations.c.job_id
     )
-    last: dict[str, datetime] = {row.job_id: row.at for row in placed}
+    last: dict[str, datetime] = {
+        row.job_id: row.at
+        for some in in_chunks(given)
+        for row in connection.execute(placed.where(allocations.c.job_id.in_(some)))
+    }
     return {job_id: at for job_id, at in given.items() if job_id not in last or last[job_id] < at}
 
 
 def recent_usage(connection: Connection, since: datetime) -> list[tuple[str, int, datetime, datetime | None]]:
     """(team, cards, ready, ended or ``None``) of what ran at or after ``since``."""
-    held = (
-        select(allocation_cards.c.allocation_id, func.count().label("cards"))
-        .group_by(allocation_cards.c.allocation_id)
-        .subquery()
-    )
     rows = connection.execute(
-        select(allocations.c.team_id, held.c.cards, allocations.c.ready_at, allocations.c.ended_at)
-        .join(held, held.c.allocation_id == allocations.c.id)
-        .where(
+        select(
+            allocations.c.team_id, allocations.c.card_count, allocations.c.ready_at, allocations.c.ended_at
+        ).where(
+            allocations.c.card_count > 0,
             allocations.c.ready_at.is_not(None),
             allocations.c.ended_at.is_(None) | (allocations.c.ended_at >= since),
         )
     )
-    return [(row.team_id, row.cards, row.ready_at, row.ended_at) for row in rows]
+    return [(row.team_id, row.card_count, row.ready_at, row.ended_at) for row in rows]
 
 
 def _read(connection: Connection, where: ColumnElement[bool], limit: int | None = None) -> list[Allocation]:
@@ -183,10 +186,10 @@ def _read(connection: Connection, where: ColumnElement[bool], limit: int | None 
     ids = [row.id for row in rows]
     nodes: dict[str, list[str]] = defaultdict(list)
     cards: dict[str, list[str]] = defaultdict(list)
-    if ids:
-        for allocation_id, node_id in connection.execute(_NODES, {"ids": ids}):
+    for some in in_chunks(ids):
+        for allocation_id, node_id in connection.execute(_NODES, {"ids": some}):
             nodes[allocation_id].append(node_id)
-        for allocation_id, card_id in connection.execute(_CARDS, {"ids": ids}):
+        for allocation_id, card_id in connection.execute(_CARDS, {"ids": some}):
             cards[allocation_id].append(card_id)
     return [
         Allocation(

@@ -5,19 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, Select, and_, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, func, insert, select, update
 
+from starverse.db import job_specs
+from starverse.db.statements import in_chunks
 from starverse.db.tables import counters, jobs, workspaces
 from starverse.domain.errors import Conflict
 from starverse.domain.workloads.records import Job
-from starverse.domain.workloads.specs import JobSpec
 from starverse.domain.workloads.states import JOB_TRANSITIONS, JobState, advance
 
-_SPEC = TypeAdapter(JobSpec)
 _WAITING = select(jobs.c.id, jobs.c.reason, jobs.c.message).where(jobs.c.state == JobState.QUEUED)
 _FIELDS = tuple(f.name for f in dataclasses.fields(Job))
 
@@ -54,14 +52,14 @@ def workspace_folder(connection: Connection, workspace_id: str) -> str | None:
 
 
 def insert_jobs(connection: Connection, new: Iterable[Job]) -> None:
-    """Insert jobs as they are."""
-    specs: dict[int, str] = {}
+    """Insert jobs as they are; jobs with an equal specification share one row of it."""
+    given = list(new)
+    specs = job_specs.keep(connection, (job.spec for job in given))
     rows = []
-    for job in new:
-        spec = specs.setdefault(id(job.spec), _SPEC.dump_json(job.spec).decode())
+    for job in given:
         row = {name: getattr(job, name) for name in _FIELDS if name != "spec"}
         copied = {"name": job.spec.name, "cost_label": job.spec.cost_label, "tariff": job.spec.tariff}
-        rows.append({**row, **copied, "spec": spec})
+        rows.append({**row, **copied, "spec_id": specs[id(job.spec)]})
     connection.execute(insert(jobs), rows)
 
 
@@ -71,7 +69,11 @@ def get(connection: Connection, job_id: str) -> Job | None:
 
 def get_many(connection: Connection, job_ids: Collection[str]) -> dict[str, Job]:
     """Those of the jobs that exist, by id."""
-    return {job.id: job for job in _read(connection, _all().where(jobs.c.id.in_(job_ids)))}
+    return {
+        job.id: job
+        for some in in_chunks(job_ids)
+        for job in _read(connection, _all().where(jobs.c.id.in_(some)))
+    }
 
 
 def by_number(connection: Connection, number: int, array_index: int | None = None) -> list[Job]:
@@ -91,12 +93,18 @@ def dependency_facts(
     connection: Connection, numbers: Collection[int]
 ) -> list[tuple[int, tuple[JobState, int | None, datetime | None, datetime | None]]]:
     """(number, (state, array index, first start, end)) of jobs others depend on; no specs are read."""
-    rows = connection.execute(
-        select(jobs.c.number, jobs.c.state, jobs.c.array_index, jobs.c.started_at, jobs.c.ended_at).where(
-            jobs.c.number.in_(numbers)
-        )
-    )
-    return [(row.number, (row.state, row.array_index, row.started_at, row.ended_at)) for row in rows]
+    facts = select(jobs.c.number, jobs.c.state, jobs.c.array_index, jobs.c.started_at, jobs.c.ended_at)
+    return [
+        (row.number, (row.state, row.array_index, row.started_at, row.ended_at))
+        for some in in_chunks(numbers)
+        for row in connection.execute(facts.where(jobs.c.number.in_(some)))
+    ]
+
+
+def count_queued(connection: Connection, team_id: str) -> int:
+    """How many jobs of a team wait."""
+    waiting = select(func.count()).where(jobs.c.team_id == team_id, jobs.c.state == JobState.QUEUED)
+    return int(connection.execute(waiting).scalar_one())
 
 
 def open_of_name(connection: Connection, team_id: str, name: str, before: int) -> tuple[int, ...]:
@@ -192,20 +200,22 @@ def set_waiting(connection: Connection, notes: Iterable[tuple[str, str, str]]) -
         )
 
 
+def postpone(connection: Connection, job_ids: Collection[str], until: datetime) -> None:
+    """Pass queued jobs over until an instant. Not a transition: no generation is used up."""
+    for job_id in job_ids:
+        connection.execute(
+            update(jobs).where(jobs.c.id == job_id, jobs.c.state == JobState.QUEUED).values(not_before=until)
+        )
+
+
 def _all() -> Select[Any]:
     return select(jobs)
 
 
 def _read(connection: Connection, query: Select[Any]) -> list[Job]:
-    return [_job(row) for row in connection.execute(query)]
-
-
-def _job(row: Row[Any]) -> Job:
-    fields = {name: getattr(row, name) for name in _FIELDS if name != "spec"}
-    return Job(**fields, spec=_spec(row.spec))
-
-
-@lru_cache(maxsize=4096)
-def _spec(text: str) -> JobSpec:
-    """A spec never changes, and is read in every round."""
-    return _SPEC.validate_json(text)
+    rows = connection.execute(query).all()
+    specs = job_specs.load(connection, {row.spec_id for row in rows})
+    return [
+        Job(**{name: getattr(row, name) for name in _FIELDS if name != "spec"}, spec=specs[row.spec_id])
+        for row in rows
+    ]

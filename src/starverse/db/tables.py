@@ -183,6 +183,14 @@ workspaces = Table(
     comment="The writable /workspace of a submission; an array's tasks share one, as in Slurm",
 )
 
+job_specs = Table(
+    "job_specs",
+    metadata,
+    Column("id", String(80), primary_key=True),
+    Column("content", Text, nullable=False),
+    comment="Specifications, sha256:<hex>, kept once per content: the tasks of an array share one",
+)
+
 jobs = Table(
     "jobs",
     metadata,
@@ -195,7 +203,7 @@ jobs = Table(
     Column("checkpoints_id", IdText, ForeignKey("jobs.id"), nullable=False),
     Column("name", String(256), nullable=False),
     Column("cost_label", String(256)),
-    Column("spec", Text, nullable=False),
+    Column("spec_id", String(80), ForeignKey("job_specs.id"), nullable=False),
     Column("tariff", EnumText(Tariff), nullable=False),
     Column("state", EnumText(JobState), nullable=False),
     Column("reason", String(32), nullable=False),
@@ -221,6 +229,16 @@ jobs = Table(
     Index("uq_jobs_number_array_index", "number", text("coalesce(array_index, -1)"), unique=True),
     Index("ix_jobs_state_submitted_at", "state", "submitted_at"),
     Index("ix_jobs_team_id_number", "team_id", "number"),
+    Index("ix_jobs_workspace_id", "workspace_id"),
+    Index("ix_jobs_checkpoints_id", "checkpoints_id"),
+    Index("ix_jobs_ended_at", "ended_at"),
+    Index(
+        "uq_jobs_one_resume_per_checkpoints",
+        "checkpoints_id",
+        unique=True,
+        sqlite_where=text("state IN ('queued', 'running')"),
+        postgresql_where=text("state IN ('queued', 'running')"),
+    ),
 )
 
 # --- allocations --------------------------------------------------------------------------------------
@@ -259,6 +277,7 @@ allocations = Table(
     Column("channel_token", String(64), nullable=False),
     Column("cpus", Integer, nullable=False),
     Column("memory_bytes", BigInteger, nullable=False),
+    Column("card_count", Integer, nullable=False),
     Column("cleaned_at", UtcTime),
     UniqueConstraint("job_id", "attempt"),
     one_of("tariff", Tariff),
@@ -268,6 +287,20 @@ allocations = Table(
     CheckConstraint("ended_at IS NULL OR ready_at IS NULL OR ended_at >= ready_at", name="ends_after_ready"),
     Index("ix_allocations_state", "state"),
     Index("ix_allocations_team_id", "team_id"),
+    Index("ix_allocations_ended_at", "ended_at"),
+    Index(
+        "ix_allocations_not_cleaned",
+        "placed_at",
+        "id",
+        sqlite_where=text("cleaned_at IS NULL"),
+        postgresql_where=text("cleaned_at IS NULL"),
+    ),
+    Index(
+        "ix_allocations_notice_for",
+        "notice_for",
+        sqlite_where=text("notice_for IS NOT NULL"),
+        postgresql_where=text("notice_for IS NOT NULL"),
+    ),
     Index(
         "uq_allocations_one_open_per_job",
         "job_id",

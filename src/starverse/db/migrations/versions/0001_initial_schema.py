@@ -34,6 +34,7 @@ def upgrade() -> None:
     _topups()
     _transfers()
     _workspaces()
+    _job_specs()
     _jobs()
     _open_holds()
     _refunds()
@@ -442,6 +443,16 @@ def _workspaces() -> None:
     )
 
 
+def _job_specs() -> None:
+    op.create_table(
+        "job_specs",
+        sa.Column("id", sa.String(length=80), nullable=False),
+        sa.Column("content", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_job_specs")),
+        comment="Specifications, sha256:<hex>, kept once per content: the tasks of an array share one",
+    )
+
+
 def _jobs() -> None:
     op.create_table(
         "jobs",
@@ -454,7 +465,7 @@ def _jobs() -> None:
         sa.Column("checkpoints_id", sa.String(length=64), nullable=False),
         sa.Column("name", sa.String(length=256), nullable=False),
         sa.Column("cost_label", sa.String(length=256), nullable=True),
-        sa.Column("spec", sa.Text(), nullable=False),
+        sa.Column("spec_id", sa.String(length=80), nullable=False),
         sa.Column("tariff", sa.Text(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("reason", sa.String(length=32), nullable=False),
@@ -485,6 +496,7 @@ def _jobs() -> None:
         ),
         sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_jobs_account_id")),
         sa.ForeignKeyConstraint(["checkpoints_id"], ["jobs.id"], name=op.f("fk_jobs_checkpoints_id")),
+        sa.ForeignKeyConstraint(["spec_id"], ["job_specs.id"], name=op.f("fk_jobs_spec_id")),
         sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_jobs_team_id")),
         sa.ForeignKeyConstraint(["workspace_id"], ["workspaces.id"], name=op.f("fk_jobs_workspace_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
@@ -493,6 +505,16 @@ def _jobs() -> None:
         batch_op.create_index("ix_jobs_number", ["number"], unique=False)
         batch_op.create_index("ix_jobs_state_submitted_at", ["state", "submitted_at"], unique=False)
         batch_op.create_index("ix_jobs_team_id_number", ["team_id", "number"], unique=False)
+        batch_op.create_index("ix_jobs_workspace_id", ["workspace_id"], unique=False)
+        batch_op.create_index("ix_jobs_checkpoints_id", ["checkpoints_id"], unique=False)
+        batch_op.create_index("ix_jobs_ended_at", ["ended_at"], unique=False)
+        batch_op.create_index(
+            "uq_jobs_one_resume_per_checkpoints",
+            ["checkpoints_id"],
+            unique=True,
+            sqlite_where=sa.text("state IN ('queued', 'running')"),
+            postgresql_where=sa.text("state IN ('queued', 'running')"),
+        )
     op.create_index(
         "uq_jobs_number_array_index", "jobs", ["number", sa.text("coalesce(array_index, -1)")], unique=True
     )
@@ -569,6 +591,7 @@ def _allocations() -> None:
         sa.Column("channel_token", sa.String(length=64), nullable=False),
         sa.Column("cpus", sa.Integer(), nullable=False),
         sa.Column("memory_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("card_count", sa.Integer(), nullable=False),
         sa.Column("cleaned_at", sa.BigInteger(), nullable=True),
         sa.CheckConstraint(
             "cause IN ('completed', 'user_code', 'out_of_memory', 'card_fault', 'node_lost', 'reclaimed', 'time_limit', 'money', 'cost_max', 'window', 'cancelled', 'start_failed', 'platform')",
@@ -600,6 +623,21 @@ def _allocations() -> None:
     with op.batch_alter_table("allocations", schema=None) as batch_op:
         batch_op.create_index("ix_allocations_state", ["state"], unique=False)
         batch_op.create_index("ix_allocations_team_id", ["team_id"], unique=False)
+        batch_op.create_index("ix_allocations_ended_at", ["ended_at"], unique=False)
+        batch_op.create_index(
+            "ix_allocations_not_cleaned",
+            ["placed_at", "id"],
+            unique=False,
+            sqlite_where=sa.text("cleaned_at IS NULL"),
+            postgresql_where=sa.text("cleaned_at IS NULL"),
+        )
+        batch_op.create_index(
+            "ix_allocations_notice_for",
+            ["notice_for"],
+            unique=False,
+            sqlite_where=sa.text("notice_for IS NOT NULL"),
+            postgresql_where=sa.text("notice_for IS NOT NULL"),
+        )
         batch_op.create_index(
             "uq_allocations_one_open_per_job",
             ["job_id"],
