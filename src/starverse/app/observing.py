@@ -156,7 +156,8 @@ def _gone(
 ) -> str:
     """Its launcher died without a word. Lost only once its lease ran out; first nothing of it may run on."""
     state = observation.state
-    last = _instant(state.alive_at) if state is not None else allocation.submitted_at or now
+    told = allocation.alive_at or allocation.submitted_at or now
+    last = _instant(state.alive_at) if state is not None else told
     platform.engine.clean(allocation.id)
     if now < last + timedelta(seconds=platform.settings.lease_seconds):
         return ""

@@ -64,7 +64,7 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """``state`` is the launcher's newest report, ``None`` before it claimed."""
+    """``state`` is the launcher's newest report, ``None`` before it claimed or where it cannot be read."""
 
     presence: Presence
     state: LauncherState | None = None

@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -48,12 +49,18 @@ class AllocationFolder:
         return LaunchSpec.from_json((self / "spec.json").read_text())
 
     def read_state(self) -> LauncherState | None:
-        """The newest state; the final report where there is one."""
-        for name in ("report.json", "state.json"):
-            text = _read(self / name)
-            if text is not None:
-                return LauncherState.from_json(text)
-        return None
+        """The final report, else the newest state; one that is damaged counts as not there."""
+        return self.read_report() or self._read_state_of("state.json")
+
+    def read_report(self) -> LauncherState | None:
+        """The final report; one that is damaged counts as not there."""
+        return self._read_state_of("report.json")
+
+    def _read_state_of(self, name: str) -> LauncherState | None:
+        try:
+            return LauncherState.from_json((self / name).read_text())
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
 
     def read_desired(self) -> Desired | None:
         text = _read(self / "desired.json")
@@ -123,9 +130,9 @@ class AllocationFolder:
     def is_claimed(self) -> bool:
         """Whether a living launcher holds the claim.
 
-        Looks only where a state was written, so that looking can never cost a launcher its claim.
+        Looks only where a state or report was written, so that looking can never cost a launcher its claim.
         """
-        if not self.has("state.json"):
+        if not self.has("state.json") and not self.has("report.json"):
             return False
         try:
             lock = os.open(self / "claim.lock", os.O_RDONLY | os.O_CLOEXEC)
@@ -141,13 +148,22 @@ class AllocationFolder:
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = False, mode: int = 0o600) -> None:
-    """Readers see the old text or the new one, never a part; ``durable``: it survives a power cut."""
+    """Readers see the old text or the new one, never a part; ``durable``: it survives a power cut.
+
+    Raises ``OSError``, with the old text in place, where the disk does not take all of it.
+    """
     aside = path.with_name(f".{path.name}.new")
     handle = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
-        os.write(handle, text.encode())
+        left = memoryview(text.encode())
+        while left:
+            left = left[os.write(handle, left) :]
         if durable:
             os.fsync(handle)
+    except OSError:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        raise
     finally:
         os.close(handle)
     aside.rename(path)

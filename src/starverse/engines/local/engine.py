@@ -137,27 +137,16 @@ class LocalEngine:
         self._wakes.append(wake)
 
     def _observe(self, allocation_id: str) -> Observation:
-        folder = self._folder(allocation_id)
-        try:
-            for _ in range(2):
-                if folder.has("report.json"):
-                    return Observation(Presence.ENDED, folder.read_state())
-                if not folder.has("state.json"):
-                    waiting = folder.has("spec.json") and not folder.has("revoked")
-                    return Observation(Presence.ACCEPTED if waiting else Presence.UNKNOWN)
-                if folder.is_claimed():
-                    return Observation(Presence.ALIVE, self._newest(folder, allocation_id))
-                # not claimed any more: look once more for the report that comes just before
-            return Observation(Presence.GONE, folder.read_state())
-        except (OSError, ValueError, TypeError) as error:
-            raise EngineUnavailable(f"the folder of {allocation_id} cannot be read: {error}") from error
+        """What one folder says; trouble with it is that allocation's alone, and so no error.
 
-    def _newest(self, folder: AllocationFolder, allocation_id: str) -> LauncherState | None:
-        """Of what channel and folder say, the newer (a full disk stops the one, a stall the other)."""
-        written, heard = folder.read_state(), self._channel.newest(allocation_id)
-        if heard is None or (written is not None and written.alive_at > heard.alive_at):
-            return written
-        return heard
+        Where nothing can be read (a failing disk, no descriptors left) nothing is known to have changed: it
+        counts as alive, with what its launcher said over the channel.
+        """
+        folder, heard = self._folder(allocation_id), self._channel.newest(allocation_id)
+        try:
+            return _look_into(folder, heard)
+        except OSError:
+            return Observation(Presence.ALIVE, heard)
 
     def _folder(self, allocation_id: str) -> AllocationFolder:
         if _NAME.fullmatch(allocation_id) is None:
@@ -193,3 +182,27 @@ class LocalEngine:
     def _news(self) -> None:
         for wake in self._wakes:
             wake()
+
+
+def _look_into(folder: AllocationFolder, heard: LauncherState | None) -> Observation:
+    """Raises ``OSError``. A damaged state or report counts as not there; the claim is still the truth."""
+    for _ in range(2):
+        report = folder.read_report()
+        if report is None and folder.has("report.json") and heard is not None and heard.phase == "ended":
+            report = heard
+        if report is not None:
+            return Observation(Presence.ENDED, report)
+        if not folder.has("state.json") and not folder.has("report.json"):
+            waiting = folder.has("spec.json") and not folder.has("revoked")
+            return Observation(Presence.ACCEPTED if waiting else Presence.UNKNOWN)
+        if folder.is_claimed():
+            return Observation(Presence.ALIVE, _newer(folder.read_state(), heard))
+        # not claimed any more: look once more for the report that comes just before
+    return Observation(Presence.GONE, _newer(folder.read_state(), heard))
+
+
+def _newer(written: LauncherState | None, heard: LauncherState | None) -> LauncherState | None:
+    """Of what folder and channel say, the newer (a full disk stops the one, a stall the other)."""
+    if heard is None or (written is not None and written.alive_at > heard.alive_at):
+        return written
+    return heard
