@@ -105,9 +105,9 @@ def start_within_seconds(connection: Connection, platform: Platform, job: Job) -
     return seconds + min(RESTORE_SECONDS_MAX, restores)
 
 
-def is_too_late(platform: Platform, allocation: Allocation) -> bool:
+def is_too_late(platform: Platform, allocation: Allocation, slack_seconds: float = 0) -> bool:
     """Whether its time to start is over, counted as its money is held: from the placement."""
-    passed = platform.clock.now() - allocation.placed_at
+    passed = platform.clock.now() - allocation.placed_at - timedelta(seconds=slack_seconds)
     if passed < timedelta(seconds=platform.settings.start_timeout_seconds):
         return False
     with platform.database.read() as connection:

@@ -12,6 +12,7 @@ from starverse.app import checkpoints, funding
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late
 from starverse.app.one_by_one import each
+from starverse.app.overdue import MARGIN_SECONDS, Silence, why_overdue
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.pricing.first_hour import window_end
@@ -21,14 +22,15 @@ from starverse.domain.workloads.launch import Desired, LauncherState
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
-from starverse.engines.base import Observation, Presence
+from starverse.engines.base import EngineUnavailable, Observation, Presence
 
 
-def observe_all(platform: Platform) -> str:
+def observe_all(platform: Platform, silence: Silence) -> str:
     """One round over every open allocation that was handed to the engine."""
     with platform.database.read() as connection:
         open_ones = [a for a in allocations.open_ones(connection) if a.submitted_at is not None]
         owners = jobs.get_many(connection, {a.job_id for a in open_ones})
+    silence.keep_only([a.id for a in open_ones])
     if not open_ones:
         return ""
     seen = platform.engine.observe([a.id for a in open_ones])
@@ -36,7 +38,17 @@ def observe_all(platform: Platform) -> str:
     if alive:
         with platform.database.write() as connection:
             allocations.note_alive(connection, alive)
-    return ", ".join(each(open_ones, lambda a: _one(platform, a, owners[a.job_id], seen.get(a.id))))
+
+
+    def look(allocation: Allocation) -> str:
+        job, observation = owners[allocation.job_id], seen.get(allocation.id)
+        if observation is None:  # the engine cannot tell just now
+            return ""
+        if observation.presence is Presence.ALIVE and observation.state is not None:
+            return _alive(platform, allocation, job, observation.state, silence)
+        return _not_alive(platform, allocation, job, observation)
+
+    return ", ".join(each(open_ones, look))
 
 
 def _signs_of_life(seen: Mapping[str, Observation]) -> Iterator[tuple[str, datetime]]:
@@ -47,9 +59,7 @@ def _signs_of_life(seen: Mapping[str, Observation]) -> Iterator[tuple[str, datet
                 yield allocation_id, _instant(observation.state.alive_at)
 
 
-def _one(platform: Platform, allocation: Allocation, job: Job, observation: Observation | None) -> str:
-    if observation is None:  # the engine cannot tell just now
-        return ""
+def _not_alive(platform: Platform, allocation: Allocation, job: Job, observation: Observation) -> str:
     state, now = observation.state, platform.clock.now()
     if observation.presence is Presence.ENDED and state is not None:
         return _ended(platform, allocation, job, state)
@@ -57,14 +67,39 @@ def _one(platform: Platform, allocation: Allocation, job: Job, observation: Obse
         return _gone(platform, allocation, job, observation, now)
     if observation.presence in (Presence.UNKNOWN, Presence.ACCEPTED):
         return _not_there(platform, allocation, observation, now)
-    if state is not None and state.ready_at is not None and allocation.state is AllocationState.STARTING:
-        record_ready(platform, allocation.id, _instant(state.ready_at), _instant(state.alive_at))
-    starts = state is not None and state.ready_at is None
-    if starts and allocation.state is AllocationState.STARTING and is_too_late(platform, allocation):
-        platform.engine.steer(allocation.id, Desired(stop=True))
-        return f"{allocation.id} took too long to start"
     platform.engine.steer(allocation.id, desired_of(platform, allocation, job))
     return ""
+
+
+def _alive(
+    platform: Platform, allocation: Allocation, job: Job, state: LauncherState, silence: Silence
+) -> str:
+    """Its launcher holds the claim: follow it, tell it what is wanted, end it where it hangs."""
+    now = platform.clock.now()
+    starting = allocation.state is AllocationState.STARTING
+    if starting and state.ready_at is not None:
+        record_ready(platform, allocation.id, _instant(state.ready_at), _instant(state.alive_at))
+    late = starting and state.ready_at is None and is_too_late(platform, allocation)
+    wanted = Desired(stop=True) if late else desired_of(platform, allocation, job)
+    platform.engine.steer(allocation.id, wanted)
+    silent = silence.of(allocation.id, state.alive_at, now)
+    why = why_overdue(allocation, job, state, silent, platform.settings, now)
+    if not why and late:
+        slack = platform.settings.kill_after_seconds + MARGIN_SECONDS
+        why = "does not start" if is_too_late(platform, allocation, slack) else ""
+    if why:
+        ended = "it was ended" if _clean(platform, allocation) else "it resists"
+        return f"the launcher of {allocation.id} {why}; {ended}"
+    return f"{allocation.id} took too long to start" if late else ""
+
+
+def _clean(platform: Platform, allocation: Allocation) -> bool:
+    """Have the engine end and remove it; false while something resists, to be asked again."""
+    try:
+        platform.engine.clean(allocation.id)
+    except EngineUnavailable:
+        return False
+    return True
 
 
 def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
@@ -158,8 +193,8 @@ def _gone(
     state = observation.state
     told = allocation.alive_at or allocation.submitted_at or now
     last = _instant(state.alive_at) if state is not None else told
-    platform.engine.clean(allocation.id)
-    if now < last + timedelta(seconds=platform.settings.lease_seconds):
+    cleaned = _clean(platform, allocation)
+    if not cleaned or now < last + timedelta(seconds=platform.settings.lease_seconds):
         return ""
     checkpoints.scan(platform, job.checkpoints_id, job.team_id)
     ready_at = state.ready_at if state is not None else None
@@ -184,13 +219,13 @@ def _not_there(platform: Platform, allocation: Allocation, observation: Observat
     if allocation.state is not AllocationState.STARTING:
         if observation.presence is Presence.UNKNOWN and allocation.alive_at is not None:
             lease_over = now >= allocation.alive_at + timedelta(seconds=platform.settings.lease_seconds)
-            if lease_over:
+            if lease_over and _clean(platform, allocation):
                 return _forgotten(platform, allocation)
         return ""
     if not stopped and not is_too_late(platform, allocation):
         return ""
-    if observation.presence is Presence.ACCEPTED:
-        platform.engine.clean(allocation.id)
+    # Its id is revoked before its cards are free: a start that is under way at this moment comes to nothing.
+    if not _clean(platform, allocation) or observation.presence is Presence.ACCEPTED:
         return ""
     cause = EndCause.CANCELLED if stopped else EndCause.START_FAILED
     end = AllocationState.FAILED_TO_START

@@ -81,6 +81,8 @@ def _wants_more(allocation: Allocation, now: datetime) -> bool:
     until = allocation.funded_until
     if until is None or allocation.state is not AllocationState.RUNNING:
         return False
+    if allocation.alive_at is None or allocation.alive_at < until - timedelta(seconds=HOUR_SECONDS):
+        return False  # nothing was heard of it in the hour that ends: no further one is held
     return now >= until - timedelta(seconds=funding.EXTEND_BEFORE_SECONDS)
 
 

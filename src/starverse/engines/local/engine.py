@@ -126,8 +126,12 @@ class LocalEngine:
     def clean(self, allocation_id: str) -> None:
         """End whatever is left and remove it; raises :class:`EngineUnavailable` while something resists."""
         folder = self._folder(allocation_id)
-        if not folder.path.is_dir() or folder.has("cleaned"):
+        if folder.has("cleaned"):
             return
+        try:  # where there is none, too: a submit that comes late finds its id revoked
+            folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise EngineUnavailable(f"the allocation's folder cannot be made: {error.strerror}") from error
         clean_up(folder, lambda: self._channel.send(allocation_id, Desired(stop=True)))
         self._channel.forget(allocation_id)
         with self._lock:
