@@ -13,7 +13,7 @@ import pytest
 
 from starverse.testing.simulation import simulate
 
-SEEDS = range(int(os.environ.get("STARVERSE_SIMULATION_SEEDS", "14")))
+SEEDS = range(int(os.environ.get("STARVERSE_SIMULATION_SEEDS", "24")))
 STEPS = 100
 
 

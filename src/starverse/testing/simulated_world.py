@@ -100,11 +100,13 @@ class SimulatedWorld(World):
         os.utime(folder, (at, at))
         key = (Path(spec.checkpoints).name, folder.name)
         dice = random.Random(f"{self.seed}:{spec.job_number}:{folder.name}")
+        state = folder / "state"
         if key not in self.published and dice.random() < 0.1:
-            state = folder / "state"
             state.write_bytes(b"?" + state.read_bytes()[1:])
             os.utime(folder, (at, at))
             self.damaged.add(key)
+        elif state.read_bytes() == str(at).encode():
+            self.damaged.discard(key)  # saved anew in the same second, over the damaged one
         self.published.add(key)
 
 
