@@ -39,7 +39,6 @@ def observe_all(platform: Platform, silence: Silence) -> str:
         with platform.database.write() as connection:
             allocations.note_alive(connection, alive)
 
-
     def look(allocation: Allocation) -> str:
         job, observation = owners[allocation.job_id], seen.get(allocation.id)
         if observation is None:  # the engine cannot tell just now
@@ -80,8 +79,6 @@ def _alive(
     if starting and state.ready_at is not None:
         record_ready(platform, allocation.id, _instant(state.ready_at), _instant(state.alive_at))
     late = starting and state.ready_at is None and is_too_late(platform, allocation)
-    wanted = Desired(stop=True) if late else desired_of(platform, allocation, job)
-    platform.engine.steer(allocation.id, wanted)
     silent = silence.of(allocation.id, state.alive_at, now)
     why = why_overdue(allocation, job, state, silent, platform.settings, now)
     if not why and late:
@@ -90,6 +87,9 @@ def _alive(
     if why:
         ended = "it was ended" if _clean(platform, allocation) else "it resists"
         return f"the launcher of {allocation.id} {why}; {ended}"
+    platform.engine.steer(
+        allocation.id, Desired(stop=True) if late else desired_of(platform, allocation, job)
+    )
     return f"{allocation.id} took too long to start" if late else ""
 
 
