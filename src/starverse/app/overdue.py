@@ -46,7 +46,12 @@ class Silence:
 
 
 def why_overdue(
-    allocation: Allocation, job: Job, state: LauncherState, silent: timedelta, settings: Settings, now: datetime
+    allocation: Allocation,
+    job: Job,
+    state: LauncherState,
+    silent: timedelta,
+    settings: Settings,
+    now: datetime,
 ) -> str:
     """Why a living launcher should have ended long ago, in words; ``""``: it should not."""
     if silent >= timedelta(seconds=SILENT_LEASES * settings.lease_seconds):
@@ -59,6 +64,8 @@ def why_overdue(
     dues = {
         "does not stop, though told to": allocation.stop_requested_at,
         "does not stop at the deadline of its notice": allocation.notice_deadline,
-        "does not stop at its time limit": None if allocation.ready_at is None else allocation.ready_at + limit,
+        "does not stop at its time limit": None
+        if allocation.ready_at is None
+        else allocation.ready_at + limit,
     }
     return next((why for why, due in dues.items() if due is not None and now >= due + slack), "")
