@@ -6,6 +6,7 @@ hour or what is left. All functions work in the caller's write transaction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -20,7 +21,7 @@ from starverse.domain.ledger.accounts import REVENUE, cash_id
 from starverse.domain.ledger.transfers import hold as hold_transfer
 from starverse.domain.ledger.wallet import Wallet
 from starverse.domain.money import ZERO, Money
-from starverse.domain.pricing.first_hour import NotFunded, Wanted, afford, candidate_starts
+from starverse.domain.pricing.first_hour import Affordable, NotFunded, Wanted, afford, candidate_starts
 from starverse.domain.pricing.paying import Coupon, Credit, Part, SourceKind, Sources
 from starverse.domain.pricing.rating import HOUR_SECONDS, Terms
 from starverse.domain.timespan import ceil_to_second
@@ -71,30 +72,37 @@ def take_first(
     """
     now = allocation.placed_at
     starts = candidate_starts(now, start_within_seconds, metering.load_books(connection).books)
-    return _take(connection, allocation, job, 1, starts, now, ids)
+    found = _ask(connection, allocation, job, (), starts)
+    return found if isinstance(found, NotFunded) else _take(connection, allocation, 1, found, now, ids)
+
+
+def ask_next(connection: Connection, allocation: Allocation, job: Job) -> Affordable | NotFunded:
+    """Whether the hour that follows the last hold can be held; nothing is taken, and nothing is written."""
+    held = metering.holds_of(connection, allocation.id)
+    if allocation.ready_at is None or not held:
+        raise InvariantBroken(f"allocation {allocation.id} is extended before it is ready or without a hold")
+    start = ceil_to_second(allocation.ready_at) + timedelta(seconds=sum(hold.seconds for hold in held))
+    return _ask(connection, allocation, job, held, (start,))
 
 
 def take_next(
     connection: Connection, allocation: Allocation, job: Job, now: datetime, ids: Ids
 ) -> Funded | NotFunded:
     """Hold the hour that follows the last hold; the allocation is running."""
-    held = metering.holds_of(connection, allocation.id)
-    if allocation.ready_at is None or not held:
-        raise InvariantBroken(f"allocation {allocation.id} is extended before it is ready or without a hold")
-    start = ceil_to_second(allocation.ready_at) + timedelta(seconds=sum(hold.seconds for hold in held))
-    return _take(connection, allocation, job, held[-1].hour + 1, (start,), now, ids)
+    found = ask_next(connection, allocation, job)
+    if isinstance(found, NotFunded):
+        return found
+    hour = metering.holds_of(connection, allocation.id)[-1].hour + 1
+    return _take(connection, allocation, hour, found, now, ids)
 
 
-def _take(
+def _ask(
     connection: Connection,
     allocation: Allocation,
     job: Job,
-    hour: int,
+    held: Sequence[HoldRow],
     starts: tuple[datetime, ...],
-    now: datetime,
-    ids: Ids,
-) -> Funded | NotFunded:
-    held = metering.holds_of(connection, allocation.id)
+) -> Affordable | NotFunded:
     before = sum(hold.seconds for hold in held)
     wanted = Wanted(
         terms_of(connection, allocation),
@@ -105,9 +113,12 @@ def _take(
         cost_left=cost_left(connection, job, metering.open_amount(held)),
     )
     sources = sources_of(ledger.team_wallet(connection, TeamId(allocation.team_id)))
-    found = afford(wanted, starts, sources, metering.load_books(connection).books)
-    if isinstance(found, NotFunded):
-        return found
+    return afford(wanted, starts, sources, metering.load_books(connection).books)
+
+
+def _take(
+    connection: Connection, allocation: Allocation, hour: int, found: Affordable, now: datetime, ids: Ids
+) -> Funded:
     hold = _record(connection, allocation, hour, found.seconds, found.parts, now, ids)
     return Funded(hold.seconds, hold.amount)
 

@@ -19,7 +19,7 @@ from starverse.app.ports import Ids
 from starverse.db import ledger, metering
 from starverse.db.metering import ChargeRow, HoldRow, Meter, SegmentRow, StoredBooks
 from starverse.domain.errors import InvariantBroken
-from starverse.domain.ids import TeamId, TransferId
+from starverse.domain.ids import LedgerAccountId, TeamId, TransferId
 from starverse.domain.ledger.accounts import GIFTS, REVENUE, WRITE_OFF, credit_grant
 from starverse.domain.ledger.transfers import Purpose, Transfer, move, settle_hold
 from starverse.domain.money import ZERO, Money, total
@@ -43,7 +43,7 @@ from starverse.domain.pricing.rating import (
     Usage,
     charge_usages,
 )
-from starverse.domain.timespan import Timespan, ceil_to_second
+from starverse.domain.timespan import Timespan
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
 
@@ -74,15 +74,17 @@ def close_full_hours(
 
     An hour is over once its launcher was seen alive at its end: the clock alone does not prove that it ran
     so long (it may have ended while nobody was looking). The last hold stays open until the end, for the
-    seconds beyond it.
+    seconds beyond it; and so does one that reaches beyond the reclaim deadline, up to which spot is charged.
     """
     if allocation.ready_at is None or allocation.alive_at is None:
         return 0
-    seen = min(now, allocation.alive_at)
-    closed, end = 0, ceil_to_second(allocation.ready_at)
+    so_far = charged_span_of(allocation, min(now, allocation.alive_at))
+    if so_far is None:
+        return 0
+    closed, end = 0, so_far.start
     for hold in metering.holds_of(connection, allocation.id)[:-1]:
         start, end = end, end + timedelta(seconds=hold.seconds)
-        if hold.state == "open" and end <= seen:
+        if hold.state == "open" and end <= so_far.end:
             _close(connection, allocation, job, hold, Timespan(start, end), now, ids)
             closed += 1
     return closed
@@ -117,7 +119,10 @@ def settle(connection: Connection, allocation: Allocation, job: Job, now: dateti
 def credit_back(
     connection: Connection, allocation: Allocation, checkpoint_at: datetime | None, now: datetime, ids: Ids
 ) -> Money:
-    """Give the seconds since the newest verified checkpoint back as credit, once, after a fault of ours."""
+    """Give the seconds since the newest verified checkpoint back as credit, once, after a fault of ours.
+
+    What of them was written off nobody paid, so it does not come back.
+    """
     span = charged_span_of(allocation, now)
     lost = None if span is None else credited_span(span, checkpoint_at)
     if span is None or lost is None:
@@ -130,10 +135,11 @@ def credit_back(
     if lost.start > span.start:
         before = Usage(subject, Timespan(span.start, lost.start), cards, terms)
         kept = charge_usages([before], books.books).running.charged
-    amount = charge_usages([Usage(subject, span, cards, terms)], books.books).running.charged - kept
-    if not amount:
+    cost = charge_usages([Usage(subject, span, cards, terms)], books.books).running.charged - kept
+    amount = cost - metering.written_off_since(connection, allocation.id, lost.start)
+    if amount <= ZERO:
         return ZERO
-    grant = credit_grant(ledger_id(ids), TeamId(allocation.team_id), "lost work")
+    grant = credit_grant(LedgerAccountId(ids.uuid7()), TeamId(allocation.team_id), "lost work")
     ledger.open_accounts(connection, [grant], now)
     transfer = move(TransferId(ids.uuid7()), GIFTS, grant.id, amount, Purpose.GOODWILL, subject=allocation.id)
     _post(connection, [transfer], now)
@@ -141,11 +147,6 @@ def credit_back(
         connection, ids.uuid7(), allocation.team_id, allocation.id, lost.seconds, amount, now
     )
     return amount
-
-
-def ledger_id(ids: Ids) -> Any:
-    """A new ledger account's id."""
-    return ids.uuid7()
 
 
 def _close(

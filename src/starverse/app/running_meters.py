@@ -87,6 +87,11 @@ def _wants_more(allocation: Allocation, now: datetime) -> bool:
 
 
 def _extend(platform: Platform, allocation: Allocation, job: Job) -> int:
+    with platform.database.read() as connection:
+        asked = funding.ask_next(connection, allocation, job)
+    if isinstance(asked, NotFunded) and asked.why is not Unfunded.NO_MONEY:
+        return 0  # its own limits end it: asked every few seconds, it is not worth a write
+
     def act(connection: Connection) -> int:
         now = platform.clock.now()
         current = allocations.get(connection, allocation.id)
@@ -121,7 +126,7 @@ def _warn_of_last_hour(
 def _money_ends(
     connection: Connection, platform: Platform, allocation: Allocation, why: NotFunded, now: datetime
 ) -> None:
-    """Warn the team once, and stop a cheaper claim of it where there is one, so that this one goes on."""
+    """Warn the team once, and stop its cheapest claim, the newest of equals, so that this one goes on."""
     needed, available = why.needed.decimal(), why.available.decimal()
     text = (
         f"the next hour needs CNY {needed}, CNY {available} is free; it runs out at {allocation.funded_until}"
@@ -141,7 +146,7 @@ def _money_ends(
             ),
         )
     victim = cheapest_claim([a for a in allocations.open_ones(connection) if a.team_id == allocation.team_id])
-    if victim is not None and claim_of(victim.tariff) < claim_of(allocation.tariff):
+    if victim is not None and victim.id != allocation.id:
         give_notice(
             connection,
             platform,

@@ -304,6 +304,16 @@ def paid_for_job(connection: Connection, job_id: str) -> Money:
     return ZERO if micro is None else _money(micro)
 
 
+def written_off_since(connection: Connection, allocation_id: str, since: datetime) -> Money:
+    """What nobody paid of an allocation's charges that reach beyond an instant."""
+    micro = connection.execute(
+        select(func.sum(charges.c.written_off_micro)).where(
+            charges.c.allocation_id == allocation_id, charges.c.end_at > since
+        )
+    ).scalar_one()
+    return ZERO if micro is None else _money(micro)
+
+
 def member_changes(connection: Connection, account_id: str) -> tuple[MemberChange, ...]:
     """The membership history of an account, for rating."""
     rows = connection.execute(
