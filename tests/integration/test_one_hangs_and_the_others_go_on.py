@@ -1,0 +1,312 @@
+"""Something of one team hangs, fails or says nonsense: its cards come free in time, nobody else waits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from sqlalchemy import Connection
+
+from starverse.app.apply_decision import apply_decision
+from starverse.app.jobs import cancel
+from starverse.app.launching import start
+from starverse.app.observing import observe_all
+from starverse.app.overdue import FINISH_SECONDS_MAX, MARGIN_SECONDS, Silence, why_overdue
+from starverse.app.snapshot import take_snapshot
+from starverse.db import allocations, jobs
+from starverse.db.session import Database
+from starverse.domain.money import Money
+from starverse.domain.scheduling.decide import decide
+from starverse.domain.workloads.launch import LauncherState, LaunchSpec
+from starverse.domain.workloads.reasons import EndCause
+from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.states import AllocationState, JobState
+from starverse.engines.base import Observation, Presence
+from starverse.engines.fake import Call, FakeEngine, Trouble
+from starverse.testing.platforms import START, fresh_database
+from starverse.testing.worlds import World
+
+T = TypeVar("T")
+
+
+class Troubles:
+    """Which calls about which allocations do not reach the engine."""
+
+    def __init__(self) -> None:
+        self.of: set[tuple[Call, str]] = set()
+
+    def __call__(self, call: Call, allocation_id: str) -> Trouble | None:
+        return Trouble.UNAVAILABLE if (call, allocation_id) in self.of else None
+
+
+@pytest.fixture
+def troubles() -> Troubles:
+    return Troubles()
+
+
+@pytest.fixture
+def world(tmp_path: Path, troubles: Troubles) -> Iterator[World]:
+    with fresh_database("sqlite", tmp_path) as database:
+        yield World(database, tmp_path / "data", trouble=troubles)
+
+
+def open_runs(world: World) -> dict[str, Allocation]:
+    """Open allocations by the name of their job."""
+    with world.database.read() as connection:
+        found = allocations.open_ones(connection)
+        owners = jobs.get_many(connection, {a.job_id for a in found})
+    return {owners[a.job_id].spec.name: a for a in found}
+
+
+def test_a_launcher_that_is_silent_for_long_is_ended_and_its_job_goes_on(world: World) -> None:
+    lab = world.team("lab")
+    world.plan("train", run_seconds=9000, silent=(60, 1e9))
+    job = world.submit(lab, name="train")
+    world.run(60)
+    first = open_runs(world)["train"]
+    world.run(400, step=10)
+    runs = world.job(lab, job.number).allocations
+    assert (runs[0].id, runs[0].cause) == (first.id, EndCause.NODE_LOST)
+    assert not world.engine.launchers[first.id].claimed
+    assert len(runs) > 1
+    assert runs[0].charged <= Money(61 * 1_660_000 // 3600)
+    world.assert_sound()
+
+
+def test_a_silence_that_ends_in_time_costs_nothing(world: World) -> None:
+    lab = world.team("lab")
+    world.plan("train", run_seconds=600, silent=(60, 150))
+    job = world.submit(lab, name="train")
+    world.run(700, step=5)
+    assert [run.cause for run in world.job(lab, job.number).allocations] == [EndCause.COMPLETED]
+
+
+def test_a_launcher_that_cannot_be_told_to_stop_is_ended(world: World, troubles: Troubles) -> None:
+    lab = world.team("lab")
+    world.plan("train", run_seconds=90_000)
+    job = world.submit(lab, name="train")
+    world.run(60, step=10)
+    troubles.of.add((Call.STEER, open_runs(world)["train"].id))
+    cancel(world.platform, lab, job.number)
+    world.run(60, step=10)
+    assert "train" in open_runs(world)
+    world.run(120, step=10)
+    assert world.job(lab, job.number).state is JobState.CANCELLED
+    assert not open_runs(world)
+    world.assert_sound()
+
+
+def test_what_resists_its_end_keeps_its_cards_and_nobody_else_waits(world: World, troubles: Troubles) -> None:
+    lab, other = world.team("lab"), world.team("other")
+    world.plan("train", run_seconds=9000, dies_at_seconds=30)
+    world.plan("quick", run_seconds=20)
+    world.submit(lab, name="train")
+    world.run(10)
+    stuck = open_runs(world)["train"].id
+    troubles.of.add((Call.CLEAN, stuck))
+    world.run(100, step=10)
+    quick = world.submit(other, name="quick")
+    world.run(60, step=5)
+    assert world.job(other, quick.number).state is JobState.SUCCEEDED
+    assert open_runs(world)["train"].id == stuck
+    troubles.of.clear()
+    world.run(10)
+    assert open_runs(world).get("train", None) is None or open_runs(world)["train"].id != stuck
+
+
+def test_no_further_hour_is_held_for_what_was_not_heard_in_the_last(world: World, troubles: Troubles) -> None:
+    lab = world.team("lab")
+    world.plan("train", run_seconds=90_000, silent=(60, 1e9))
+    world.submit(lab, "--time=20:00:00", name="train")
+    world.run(60, step=10)
+    stuck = open_runs(world)["train"].id
+    troubles.of.add((Call.CLEAN, stuck))
+    held = []
+    for _ in range(30):
+        world.run(300, step=300)
+        held += [run.funded_until for run in open_runs(world).values() if run.id == stuck]
+    assert max(until for until in held if until) <= START + timedelta(hours=2, seconds=2)
+
+
+class EngineAround:
+    """The fake engine, with something around some of its calls."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.inner = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class LateEngine(EngineAround):
+    """Something happens right before a submit arrives."""
+
+    def __init__(self, engine: FakeEngine, before: Callable[[], None]) -> None:
+        super().__init__(engine)
+        self.before = before
+
+    def submit(self, launch: LaunchSpec) -> None:
+        self.before()
+        self.inner.submit(launch)
+
+
+def test_a_submit_that_comes_after_its_cancel_starts_nothing(world: World) -> None:
+    """The launch thread stands right before the engine while the cancel is recorded."""
+    lab = world.team("lab")
+    job = world.submit(lab, name="train")
+    world.run_reconciler("schedule")
+    allocation = open_runs(world)["train"]
+    states = []
+
+    def cancel_now() -> None:
+        cancel(world.platform, lab, job.number)
+        world.run_reconciler("observe")
+        states.append(world.job(lab, job.number).state)
+
+    late: Any = LateEngine(world.engine, cancel_now)
+    assert start(dataclasses.replace(world.platform, engine=late), allocation)
+    assert states == [JobState.CANCELLED]
+    assert not open_runs(world)
+    assert not world.engine.starts
+
+
+class FailingDatabase(Database):
+    """Meets an error that nobody expected while one job is placed."""
+
+    job_id = ""
+
+    def write_retrying(self, act: Callable[[Connection], T]) -> T:
+        def checked(connection: Connection) -> T:
+            before = {a.job_id for a in allocations.open_ones(connection)}
+            answer = act(connection)
+            if self.job_id in {a.job_id for a in allocations.open_ones(connection)} - before:
+                raise KeyError("nobody expected this")
+            return answer
+
+        return super().write_retrying(checked)
+
+
+def test_an_error_nobody_expected_in_one_placement_keeps_no_other_from_its_cards(world: World) -> None:
+    lab, other = world.team("lab"), world.team("other")
+    world.submit(lab, name="broken")
+    world.submit(other, name="whole")
+    with world.database.read() as connection:
+        broken = next(j for j in jobs.in_state(connection, JobState.QUEUED) if j.spec.name == "broken")
+    decision = decide(take_snapshot(world.platform, world.clock.now()), world.clock.now())
+    assert len(decision.placements) == 2
+    database = FailingDatabase(world.database.url)
+    database.job_id = broken.id
+    applied = apply_decision(dataclasses.replace(world.platform, database=database), decision)
+    database.close()
+    assert isinstance(applied.fault, KeyError)
+    assert list(open_runs(world)) == ["whole"]
+    with world.database.read() as connection:
+        waits = jobs.get(connection, broken.id)
+    assert waits is not None
+    assert waits.reason == "platform"
+    assert waits.not_before is not None
+
+
+class OddEngine(EngineAround):
+    """One of its launchers says an impossible time; of another one it cannot tell just now."""
+
+    def __init__(self, engine: FakeEngine, odd: str, unknown: str) -> None:
+        super().__init__(engine)
+        self.odd, self.unknown = odd, unknown
+
+    def observe(self, allocation_ids: Collection[str]) -> Mapping[str, Observation]:
+        seen = dict(self.inner.observe(allocation_ids))
+        del seen[self.unknown]
+        state = LauncherState(self.odd, 1, "running", "boot", alive_at=1e300, ready_at=1e300)
+        return {**seen, self.odd: Observation(Presence.ALIVE, state)}
+
+
+def test_every_other_launcher_is_followed_while_one_says_nonsense(world: World) -> None:
+    lab = world.team("lab")
+    for name in ("odd", "unknown", "good"):
+        world.plan(name, run_seconds=500)
+        world.submit(lab, name=name)
+    for name in ("schedule", "launch"):
+        world.run_reconciler(name)
+    runs = open_runs(world)
+    world.clock.advance(seconds=300)
+    odd: Any = OddEngine(world.engine, runs["odd"].id, runs["unknown"].id)
+    with pytest.raises((OverflowError, ValueError, OSError)):
+        observe_all(dataclasses.replace(world.platform, engine=odd), Silence())
+    after = open_runs(world)
+    assert after["good"].state is AllocationState.RUNNING
+    assert after["good"].alive_at == world.clock.now()
+    assert after["unknown"].state is AllocationState.STARTING
+
+
+NOW = START + timedelta(hours=10)
+
+
+def judge(world: World, silent: float = 0, ended_before: float | None = None, **changes: object) -> str:
+    allocation, job = one_of_each(world)
+    seconds = NOW.timestamp()
+    state = LauncherState(
+        allocation.id,
+        1,
+        "running",
+        "boot",
+        seconds,
+        ready_at=seconds - 100,
+        ended_at=None if ended_before is None else seconds - ended_before,
+    )
+    changed = dataclasses.replace(allocation, **{"ready_at": NOW - timedelta(seconds=100), **changes})  # type: ignore[arg-type]
+    return why_overdue(changed, job, state, timedelta(seconds=silent), world.platform.settings, NOW)
+
+
+def one_of_each(world: World) -> tuple[Allocation, Job]:
+    runs = open_runs(world)
+    if not runs:
+        world.submit(world.team("lab"), "--time=60", name="train")
+        world.run_reconciler("schedule")
+        runs = open_runs(world)
+    allocation = runs["train"]
+    with world.database.read() as connection:
+        job = jobs.get(connection, allocation.job_id)
+    assert job is not None
+    return allocation, job
+
+
+SLACK = timedelta(seconds=10 + MARGIN_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "overdue"),
+    [
+        ("nothing is due", {}, False),
+        ("silent, not for long", {"silent": 119}, False),
+        ("silent for four leases", {"silent": 120}, True),
+        ("told to stop a moment ago", {"stop_requested_at": NOW - SLACK + timedelta(seconds=1)}, False),
+        ("told to stop long ago", {"stop_requested_at": NOW - SLACK}, True),
+        ("its notice just ended", {"notice_deadline": NOW}, False),
+        ("its notice ended long ago", {"notice_deadline": NOW - SLACK}, True),
+        ("its limit is just over", {"ready_at": NOW - timedelta(hours=1)}, False),
+        ("its limit is over for long", {"ready_at": NOW - timedelta(hours=1) - SLACK}, True),
+        ("it copies what the script left", {"ended_before": 600, "stop_requested_at": START}, False),
+        ("it copies for ever", {"ended_before": FINISH_SECONDS_MAX}, True),
+    ],
+)
+def test_when_a_living_launcher_is_overdue(
+    world: World, name: str, given: dict[str, object], overdue: bool
+) -> None:
+    assert bool(judge(world, **given)) is overdue, name  # type: ignore[arg-type]
+
+
+def test_a_jump_of_the_clock_is_no_silence() -> None:
+    silence = Silence()
+    assert silence.of("a", 1.0, START) == timedelta(0)
+    assert silence.of("a", 1.0, START + timedelta(hours=1)) == timedelta(0)
+    for second in range(20):
+        silence.of("a", 1.0, START + timedelta(hours=1, seconds=second))
+    assert silence.of("a", 1.0, START + timedelta(hours=1)) == timedelta(hours=1)
+    assert silence.of("a", 2.0, START + timedelta(hours=2)) == timedelta(0)
+    silence.keep_only(["b"])
+    assert silence.of("a", 2.0, START + timedelta(hours=3)) == timedelta(0)
