@@ -6,6 +6,7 @@ the way, read whole with distrust, and only then renamed to its place and record
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -77,7 +78,6 @@ class Upload:
             raise Invalid(faults=[FieldFault("folder_id", self._folder_id, f"{got}, the digest of the body")])
         with self._aside.open("rb") as archive:
             check_archive(archive, unpack_limits(self._platform))
-        self._aside.rename(self._place)
         with self._platform.database.write() as connection:
             folder = Folder(
                 FolderId(self._folder_id),
@@ -85,8 +85,8 @@ class Upload:
                 self._bytes,
                 self._platform.clock.now(),
             )
-            existed = folders.exists(connection, folder.team_id, folder.id)
-            folders.add(connection, folder)
+            existed = folders.keep(connection, folder)
+            self._aside.rename(self._place)  # under the record's lock: retention never takes this one away
         return FolderView(folder.id, self._bytes, existed)
 
     def abandon(self) -> None:
@@ -135,26 +135,22 @@ def unpack_workspace(platform: Platform, team_id: str, workspace_id: str, folder
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def remove_workspace(platform: Platform, workspace_id: str) -> None:
-    """Delete a workspace's files; the caller notes it in the record."""
-    target = platform.paths.workspace(workspace_id)
-    aside = target.with_name(f".old-{workspace_id}-{secrets.token_hex(4)}")
-    try:
-        target.rename(aside)
-    except FileNotFoundError:
-        return
-    shutil.rmtree(aside, ignore_errors=True)
-
-
 def remove_unused(platform: Platform, before: datetime, limit: int) -> int:
     """Delete packed folders uploaded before then that no workspace needs any more; how many."""
-    with platform.database.write() as connection:
+    with platform.database.read() as connection:
         unused = folders.unused_since(connection, before, limit)
-        for folder in unused:
-            folders.forget(connection, folder)
+    removed = 0
     for folder in unused:
-        _place(platform, folder.team_id, _hex_digest(folder.id)).unlink(missing_ok=True)
-    return len(unused)
+        place = _place(platform, folder.team_id, _hex_digest(folder.id))
+        aside = place.with_name(f".old-{secrets.token_hex(8)}")
+        with platform.database.write() as connection:
+            if not folders.forget_unused(connection, folder, before):
+                continue  # uploaded again, or used, a moment ago
+            with contextlib.suppress(FileNotFoundError):
+                place.rename(aside)
+        aside.unlink(missing_ok=True)
+        removed += 1
+    return removed
 
 
 def unpack_limits(platform: Platform) -> UnpackLimits:

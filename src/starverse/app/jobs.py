@@ -18,7 +18,7 @@ from starverse.app.platform import Platform
 from starverse.app.submission import submit
 from starverse.app.views import JobFilter, JobView, Page
 from starverse.app.waiting import explain_waiting
-from starverse.db import allocations, events, jobs, teams
+from starverse.db import allocations, events, jobs, teams, workspaces
 from starverse.db.events import Event
 from starverse.db.statements import in_chunks
 from starverse.domain.errors import Conflict, Invalid, NotFound
@@ -178,6 +178,12 @@ def resume(platform: Platform, identity: Identity, ref: str) -> JobView:
         successor = jobs.open_successor(connection, job.checkpoints_id)
         if successor is not None:
             raise Conflict(f"job {successor.display_number} goes on with it already")
+        if workspaces.lock(connection, job.workspace_id) is not None:
+            days = platform.settings.workspace_keep_days
+            raise Conflict(
+                f"the folder and checkpoints of job {job.display_number} are gone; they are kept {days} days",
+                hint="submit the script again",
+            )
         again = dataclasses.replace(
             job,
             id=platform.ids.uuid7(),

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Row, Select, and_, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_, select, update
 
 from starverse.db.tables import accounts, allocations, memberships, tokens
 from starverse.domain.ids import AccountId, AllocationId, TeamId, TokenId
@@ -218,6 +218,11 @@ def revoke_allocation_tokens(connection: Connection, allocation_id: AllocationId
         .where(tokens.c.allocation_id == allocation_id, tokens.c.revoked_at.is_(None))
         .values(revoked_at=now)
     )
+
+
+def forget_tokens(connection: Connection, before: datetime) -> None:
+    """Drop tokens that nobody could use since then: revoked, expired, or of a run that is over."""
+    connection.execute(delete(tokens).where(or_(tokens.c.revoked_at < before, tokens.c.expires_at < before)))
 
 
 def _select_accounts() -> Select[*tuple[object, ...]]:

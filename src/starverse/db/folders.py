@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 from sqlalchemy import exists as exists_where
 
+from starverse.db.statements import insert_new
 from starverse.db.tables import folders, teams, workspaces
 from starverse.domain.ids import FolderId, TeamId
 
@@ -41,40 +42,49 @@ def find(connection: Connection, team_id: str, folder_id: str) -> Folder | None:
 
 
 def exists(connection: Connection, team_id: str, folder_id: str) -> bool:
-    """Whether the team uploaded this folder."""
-    return find(connection, team_id, folder_id) is not None
+    """Whether the team uploaded this folder; if so, it stays until the transaction ends."""
+    found = connection.execute(
+        select(folders.c.id)
+        .where(folders.c.team_id == team_id, folders.c.id == folder_id)
+        .with_for_update(read=True)
+    ).one_or_none()
+    return found is not None
 
 
-def add(connection: Connection, folder: Folder) -> None:
-    """Record a folder; one that is there already is left alone, as its content is the same."""
-    if exists(connection, folder.team_id, folder.id):
-        return
-    connection.execute(
-        insert(folders).values(
-            team_id=folder.team_id, id=folder.id, bytes=folder.bytes, created_at=folder.created_at
-        )
-    )
+def keep(connection: Connection, folder: Folder) -> bool:
+    """Record a folder, or that one was uploaded again; whether it was there before."""
+    values = {"team_id": folder.team_id, "id": folder.id, "bytes": folder.bytes}
+    if insert_new(connection, folders, {**values, "created_at": folder.created_at}):
+        return False
+    connection.execute(update(folders).where(_is(folder)).values(created_at=folder.created_at))
+    return True
 
 
 def unused_since(connection: Connection, instant: datetime, limit: int) -> tuple[Folder, ...]:
-    """Folders uploaded before ``instant`` from which no workspace that is still there was made."""
+    """Folders last uploaded before ``instant`` from which no workspace that is still there was made."""
+    rows = connection.execute(
+        select(folders).where(_is_unused(instant)).order_by(folders.c.created_at).limit(limit)
+    )
+    return tuple(Folder(row.id, row.team_id, row.bytes, row.created_at) for row in rows)
+
+
+def forget_unused(connection: Connection, folder: Folder, instant: datetime) -> bool:
+    """Drop the record if it is unused still; the caller removes the archive in the same transaction."""
+    connection.execute(select(folders.c.id).where(_is(folder)).with_for_update())
+    return connection.execute(delete(folders).where(_is(folder), _is_unused(instant))).rowcount == 1
+
+
+def _is(folder: Folder) -> ColumnElement[bool]:
+    return and_(folders.c.team_id == folder.team_id, folders.c.id == folder.id)
+
+
+def _is_unused(instant: datetime) -> ColumnElement[bool]:
     kept = exists_where().where(
         workspaces.c.team_id == folders.c.team_id,
         workspaces.c.folder_id == folders.c.id,
         workspaces.c.removed_at.is_(None),
     )
-    rows = connection.execute(
-        select(folders)
-        .where(folders.c.created_at < instant, ~kept)
-        .order_by(folders.c.created_at)
-        .limit(limit)
-    )
-    return tuple(Folder(row.id, row.team_id, row.bytes, row.created_at) for row in rows)
-
-
-def forget(connection: Connection, folder: Folder) -> None:
-    """Drop the record; the caller removes the archive afterwards."""
-    connection.execute(delete(folders).where(folders.c.team_id == folder.team_id, folders.c.id == folder.id))
+    return and_(folders.c.created_at < instant, ~kept)
 
 
 def get_workspace(connection: Connection, workspace_id: str) -> Workspace | None:

@@ -180,6 +180,12 @@ workspaces = Table(
     Column("folder_id", String(80)),
     Column("created_at", UtcTime, nullable=False),
     Column("removed_at", UtcTime),
+    Index(
+        "ix_workspaces_kept",
+        "created_at",
+        sqlite_where=text("removed_at IS NULL"),
+        postgresql_where=text("removed_at IS NULL"),
+    ),
     comment="The writable /workspace of a submission; an array's tasks share one, as in Slurm",
 )
 
@@ -478,7 +484,14 @@ refunds = Table(
     Column("amount_micro", MicroYuan, nullable=False),
     Column("transfer_id", IdText, nullable=False),
     Column("created_at", UtcTime, nullable=False),
+    Column("done_at", UtcTime, comment="When the provider had been told; NULL: it is still pending"),
     CheckConstraint("amount_micro > 0", name="amount_positive"),
+    Index(
+        "ix_refunds_pending",
+        "id",
+        sqlite_where=text("done_at IS NULL"),
+        postgresql_where=text("done_at IS NULL"),
+    ),
 )
 
 auto_topups = Table(

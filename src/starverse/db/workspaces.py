@@ -1,29 +1,80 @@
-"""Workspaces that were kept long enough."""
+"""Workspaces that were kept long enough, and what goes with them."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, update
 
-from starverse.db.tables import jobs, workspaces
+from starverse.db.statements import in_chunks
+from starverse.db.tables import allocations, jobs, workspaces
 from starverse.domain.workloads.states import ENDED_JOB_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What lies on disk because of a workspace: its jobs' logs and checkpoints, its runs' folders."""
+
+    job_ids: tuple[str, ...]
+    allocation_ids: tuple[str, ...]
 
 
 def ended_before(connection: Connection, instant: datetime, limit: int) -> tuple[str, ...]:
     """Workspaces still on disk whose jobs have all ended, the last of them before ``instant``."""
-    of_it = jobs.c.workspace_id == workspaces.c.id
-    going_on = exists().where(of_it, jobs.c.state.not_in(ENDED_JOB_STATES))
-    last_end = select(func.max(jobs.c.ended_at)).where(of_it).scalar_subquery()
     rows = connection.execute(
-        select(workspaces.c.id)
-        .where(workspaces.c.removed_at.is_(None), ~going_on, last_end < instant)
-        .order_by(workspaces.c.created_at)
-        .limit(limit)
+        select(workspaces.c.id).where(_is_due(instant)).order_by(workspaces.c.created_at).limit(limit)
     )
     return tuple(row.id for row in rows)
 
 
-def note_removed(connection: Connection, workspace_id: str, now: datetime) -> None:
-    """Its files are gone."""
-    connection.execute(update(workspaces).where(workspaces.c.id == workspace_id).values(removed_at=now))
+def claim_removal(connection: Connection, workspace_id: str, instant: datetime, now: datetime) -> bool:
+    """Note that its files go, if it is still due; from then on nothing starts in it. Then delete them."""
+    lock(connection, workspace_id)
+    claimed = connection.execute(
+        update(workspaces)
+        .where(workspaces.c.id == workspace_id, _is_due(instant))
+        .values(removed_at=now)
+        .returning(workspaces.c.id)
+    ).one_or_none()
+    return claimed is not None
+
+
+def lock(connection: Connection, workspace_id: str) -> datetime | None:
+    """Keep others from removing or reviving it until the transaction ends; when it was removed."""
+    removed_at: datetime | None = connection.execute(
+        select(workspaces.c.removed_at).where(workspaces.c.id == workspace_id).with_for_update()
+    ).scalar_one()
+    return removed_at
+
+
+def removed_among(connection: Connection, workspace_ids: Collection[str]) -> tuple[str, ...]:
+    """Those of the workspaces whose removal was claimed."""
+    removed = select(workspaces.c.id).where(workspaces.c.removed_at.is_not(None))
+    return tuple(
+        row.id
+        for some in in_chunks(workspace_ids)
+        for row in connection.execute(removed.where(workspaces.c.id.in_(some)))
+    )
+
+
+def remains_of(connection: Connection, workspace_id: str) -> Remains:
+    own = select(jobs.c.id).where(jobs.c.workspace_id == workspace_id)
+    runs = select(allocations.c.id).where(allocations.c.job_id.in_(own))
+    return Remains(
+        tuple(row.id for row in connection.execute(own)), tuple(row.id for row in connection.execute(runs))
+    )
+
+
+def _is_due(instant: datetime) -> ColumnElement[bool]:
+    of_it = jobs.c.workspace_id == workspaces.c.id
+    going_on = exists().where(of_it, jobs.c.state.not_in(ENDED_JOB_STATES))
+    last_end = select(func.max(jobs.c.ended_at)).where(of_it).scalar_subquery()
+    unsettled = exists().where(
+        of_it,
+        allocations.c.job_id == jobs.c.id,
+        allocations.c.cleaned_at.is_(None) | allocations.c.closed_at.is_(None),
+    )
+    old = and_(workspaces.c.removed_at.is_(None), workspaces.c.created_at < instant)
+    return and_(old, ~going_on, last_end < instant, ~unsettled)

@@ -441,6 +441,14 @@ def _workspaces() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_workspaces")),
         comment="The writable /workspace of a submission; an array's tasks share one, as in Slurm",
     )
+    with op.batch_alter_table("workspaces", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_workspaces_kept",
+            ["created_at"],
+            unique=False,
+            sqlite_where=sa.text("removed_at IS NULL"),
+            postgresql_where=sa.text("removed_at IS NULL"),
+        )
 
 
 def _job_specs() -> None:
@@ -550,11 +558,25 @@ def _refunds() -> None:
         sa.Column("amount_micro", sa.BigInteger(), nullable=False),
         sa.Column("transfer_id", sa.String(length=64), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "done_at",
+            sa.BigInteger(),
+            nullable=True,
+            comment="When the provider had been told; NULL: it is still pending",
+        ),
         sa.CheckConstraint("amount_micro > 0", name=op.f("ck_refunds_amount_positive")),
         sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_refunds_team_id")),
         sa.ForeignKeyConstraint(["topup_id"], ["topups.id"], name=op.f("fk_refunds_topup_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_refunds")),
     )
+    with op.batch_alter_table("refunds", schema=None) as batch_op:
+        batch_op.create_index(
+            "ix_refunds_pending",
+            ["id"],
+            unique=False,
+            sqlite_where=sa.text("done_at IS NULL"),
+            postgresql_where=sa.text("done_at IS NULL"),
+        )
 
 
 def _allocations() -> None:
