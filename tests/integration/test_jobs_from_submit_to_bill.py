@@ -182,6 +182,22 @@ def test_submitting_names_every_fault_and_what_would_fit(world: World) -> None:
     assert "6.64" in str(money.value.hint)
 
 
+def test_a_refusal_for_money_lists_only_what_the_money_there_would_pay(world: World) -> None:
+    poor = world.team("poor", "5")
+    with pytest.raises(NotEnoughMoney) as night_is_too_dear:
+        world.submit(poor, "--gres=gpu:rtx4090:8", "--time=3:00:00")
+    hint = str(night_is_too_dear.value.hint)
+    assert "--tariff spot: CNY 3.984 an hour" in hint
+    assert "night" not in hint
+    with pytest.raises(NotEnoughMoney, match=r"its time limit costs CNY 6\.64") as half_an_hour:
+        world.submit(poor, "--gres=gpu:rtx4090:8", "--time=30:00")
+    assert "--window night: CNY 3.32 for 00:30:00" in str(half_an_hour.value.hint)
+    poorer = world.team("poorer", "1")
+    with pytest.raises(NotEnoughMoney) as fewer:
+        world.submit(poorer, "--gres=gpu:rtx4090:4", "--tariff=spot", "--time=3:00:00")
+    assert "2 x rtx4090: CNY 0.996 an hour" in str(fewer.value.hint)
+
+
 def test_arrays_run_within_their_limit_and_dependencies_in_their_order(world: World) -> None:
     lab = world.team("lab")
     world.plan("sweep", run_seconds=20)

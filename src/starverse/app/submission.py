@@ -36,7 +36,7 @@ from starverse.domain.pricing.first_hour import (
     dearest_pool,
     window_opening,
 )
-from starverse.domain.pricing.paying import Sources
+from starverse.domain.pricing.paying import Piece, Sources, pay
 from starverse.domain.pricing.rating import HOUR_SECONDS, MemberChange, Terms
 from starverse.domain.pricing.windows import window_edges
 from starverse.domain.sbatch import submission as sbatch
@@ -223,9 +223,9 @@ def _price(world: _World, spec: JobSpec) -> PriceView | None:
         spot = _cost(world, spec, Tariff.SPOT, pool, 3600)
         if spot < hour:
             cheaper.append(f"--tariff spot: CNY {spot.decimal()} for the next hour")
-        night = _night_hour(world, spec, pool)
-        if night is not None and night < hour:
-            cheaper.append(f"--window night: CNY {night.decimal()} an hour")
+        night = _night_cost(world, spec, pool, HOUR_SECONDS)
+        if night is not None and night[1] < hour:
+            cheaper.append(f"{night[0]}: CNY {night[1].decimal()} an hour")
     cards = spec.resources.cards
     text = (
         f"{cards} x {model}/{fabric} {spec.tariff.value}: CNY {hour.decimal()} for the next hour, "
@@ -247,18 +247,19 @@ def _cost(world: _World, spec: JobSpec, tariff: Tariff, pool: tuple[str, str], s
     return cost_of(terms, spec.resources.cards, world.now, world.books.books, seconds)
 
 
-def _night_hour(world: _World, spec: JobSpec, pool: tuple[str, str]) -> Money | None:
-    """One hour inside the night window of on-demand, from its next start; ``None`` without such a window."""
+def _night_cost(
+    world: _World, spec: JobSpec, pool: tuple[str, str], seconds: int
+) -> tuple[str, Money] | None:
+    """The option and the cost of so long inside the window of on-demand; ``None`` without such a window."""
     book = world.books.books.at(world.now)
     window = next(iter(book.windows_of(Tariff.ON_DEMAND)), None)
-    if window is None:
+    name = next((name for name, known in book.windows.items() if known == window), None)
+    if window is None or name is None:
         return None
     start = ceil_to_second(world.now)
     edges = window_edges(window, Timespan(start, start + timedelta(hours=50)), book.timezone)
-    costs = [
-        _cost(replace(world, now=edge), spec, Tariff.ON_DEMAND, pool, HOUR_SECONDS) for edge in edges[:2]
-    ]
-    return min(costs, default=None)
+    costs = [_cost(replace(world, now=edge), spec, Tariff.ON_DEMAND, pool, seconds) for edge in edges[:2]]
+    return (f"--window {name}", min(costs)) if costs else None
 
 
 def _first_hour(
@@ -304,12 +305,46 @@ def _require_money(
         sources = sources_of(ledger.team_wallet(connection, TeamId(identity.team_id)))
     found = _first_hour(platform, world, spec, sources)
     if isinstance(found, NotFunded) and found.why is Unfunded.NO_MONEY:
-        fits = f"What would fit: {'; '.join(price.cheaper)}. " if price.cheaper else ""
+        ways = _ways_that_fit(world, spec, sources)
+        fits = f"What would fit: {'; '.join(ways)}. " if ways else ""
+        what = "one hour costs" if spec.time_limit_seconds >= HOUR_SECONDS else "its time limit costs"
         raise NotEnoughMoney(
-            f"one hour costs CNY {found.needed.decimal()}, CNY {found.available.decimal()} is free in the "
+            f"{what} CNY {found.needed.decimal()}, CNY {found.available.decimal()} is free in the "
             f"wallet of team {identity.team_name}",
             hint=f"{fits}Top up with `starverse topup AMOUNT`.",
         )
+
+
+def _ways_that_fit(world: _World, spec: JobSpec, sources: Sources) -> list[str]:
+    """What the money there is would pay for as long: spot, the night, or fewer cards; each with its cost."""
+    pool = _dearest_pool(world, spec)
+    if pool is None:
+        return []
+    seconds = min(HOUR_SECONDS, spec.time_limit_seconds)
+    share = world.books.books.at(world.now).coupon_share_max
+    start = ceil_to_second(world.now)
+
+    def payable(cost: Money) -> bool:
+        piece = Piece(start, start + timedelta(seconds=seconds), cost)
+        return not pay((piece,), sources, share).missing
+
+    ways: list[tuple[str, Money]] = []
+    if spec.tariff is Tariff.ON_DEMAND:
+        ways.append(("--tariff spot", _cost(world, spec, Tariff.SPOT, pool, seconds)))
+        night = _night_cost(world, spec, pool, seconds)
+        if night is not None and spec.window is None:
+            ways.append(night)
+    fitting = [(way, cost) for way, cost in ways if payable(cost)]
+    if not fitting:
+        for cards in range(spec.resources.cards - 1, 0, -1):
+            cost = cost_of(
+                Terms(spec.tariff, *pool, members=world.members), cards, world.now, world.books.books, seconds
+            )
+            if payable(cost):
+                fitting = [(f"{cards} x {pool[0]}", cost)]
+                break
+    length = "an hour" if seconds == HOUR_SECONDS else f"for {format_time_limit(seconds)}"
+    return [f"{way}: CNY {cost.decimal()} {length}" for way, cost in fitting]
 
 
 def _insert(
