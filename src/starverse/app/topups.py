@@ -6,14 +6,17 @@ notification, once. Each step is one transaction; none is open while a provider 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+import structlog
 from sqlalchemy import Connection
 
 from starverse.app.gateways import Gateway, SignedNotice, gateway_named, gateways_of
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
+from starverse.app.one_by_one import Round, each
 from starverse.app.platform import Platform
 from starverse.app.teams import require_owner
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
@@ -31,6 +34,8 @@ AMOUNT_MAX = Money(1_000_000_000_000)
 """CNY 1 000 000 in one top-up."""
 
 SWEEP_MAX = 100
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +148,17 @@ class RefundRequest:
     once: Once | None = None
 
 
-def refund_topup(platform: Platform, identity: Identity, request: RefundRequest) -> Refund:
-    """Pay cash back to where the top-up came from: never more than was paid, never what is held or spent."""
+def refund_topup(
+    platform: Platform,
+    identity: Identity,
+    request: RefundRequest,
+    providers: Mapping[str, Gateway] | None = None,
+) -> Refund:
+    """Pay cash back to where the top-up came from: never more than was paid, never what is held or spent.
+
+    It is recorded first, as pending; a provider that is away is told later. ``providers`` default to those
+    of this installation.
+    """
     require_owner(identity, "ask for a refund")
     refund_id = platform.ids.uuid7()
     with platform.database.write() as connection:
@@ -170,8 +184,42 @@ def refund_topup(platform: Platform, identity: Identity, request: RefundRequest)
         done = Refund(refund_id, topup.id, amount, now)
         topups.add_refund(connection, done, identity.team_id)
         record(connection, _event(topup, "refunded", f"{amount} to {topup.provider}", now))
-    gateway_named(platform, topup.provider).refund(topup.id, done.id, done.amount)
-    return done
+    try:
+        return _tell(
+            platform, gateways_of(platform) if providers is None else providers, done, topup.provider
+        )
+    except Exception as error:
+        _log.warning(
+            "a refund is tried again later", refund=done.id, provider=topup.provider, error=repr(error)
+        )
+        return done
+
+
+def finish_refunds(platform: Platform, providers: Mapping[str, Gateway] | None = None) -> str:
+    """Tell providers of every refund that is still pending; what was done, in words. For a reconciler.
+
+    The money left the wallet with the refund's row: a server that was killed before its provider heard of
+    it, or a provider that was away, delays it only.
+    """
+    known = gateways_of(platform) if providers is None else providers
+    with platform.database.read() as connection:
+        pending = topups.pending_refunds(connection, SWEEP_MAX, tuple(known))
+
+    def tell(item: tuple[Refund, str]) -> str:
+        return f"paid {_tell(platform, known, *item).amount} back"
+
+    return ", ".join(each(pending, tell))
+
+
+def _tell(platform: Platform, providers: Mapping[str, Gateway], refund: Refund, name: str) -> Refund:
+    """A provider pays a refund once, however often it is told of it."""
+    if name not in providers:
+        return refund
+    providers[name].refund(refund.topup_id, refund.id, refund.amount)
+    with platform.database.write() as connection:
+        now = platform.clock.now()
+        topups.mark_refunded(connection, refund.id, now)
+    return replace(refund, done_at=now)
 
 
 def _refuse_refund(amount: Money | None, left: Money, cash: Money) -> None:
@@ -226,16 +274,26 @@ def run_auto_topups(platform: Platform) -> int:
     with platform.database.read() as connection:
         rules = topups.all_rules(connection)
     providers = gateways_of(platform)
-    fired = 0
-    if providers:
-        name = next(iter(providers))
-        fired = sum(_fire(platform, rule, name) for rule in rules)
-    with platform.database.read() as connection:
-        waiting = topups.pending_automatic(connection, SWEEP_MAX)
-    for topup in waiting:
+    fired: list[str] = []
+
+    def fire(rule: AutoTopUp) -> str:
+        if _fire(platform, rule, next(iter(providers))):
+            fired.append(rule.team_id)
+        return ""
+
+    def start(topup: TopUp) -> str:
         if topup.provider in providers:
             _start(platform, providers[topup.provider], topup.id)
-    return fired
+        return ""
+
+    round_ = Round()
+    if providers:
+        round_.act_on(rules, fire)
+    with platform.database.read() as connection:
+        waiting = topups.pending_automatic(connection, SWEEP_MAX)
+    round_.act_on(waiting, start)
+    round_.end()
+    return len(fired)
 
 
 def _fire(platform: Platform, rule: AutoTopUp, provider_name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -30,12 +31,13 @@ class TopUp:
 
 @dataclass(frozen=True, slots=True)
 class Refund:
-    """Money paid back to where a top-up came from."""
+    """Money paid back to where a top-up came from; pending until ``done_at``: the provider was told."""
 
     id: str
     topup_id: str
     amount: Money
     created_at: datetime
+    done_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,29 @@ def add_refund(connection: Connection, refund: Refund, team_id: TeamId) -> None:
             amount_micro=refund.amount,
             transfer_id=refund.id,
             created_at=refund.created_at,
+            done_at=refund.done_at,
         )
+    )
+
+
+def pending_refunds(
+    connection: Connection, limit: int, providers: Collection[str]
+) -> list[tuple[Refund, str]]:
+    """Refunds of which one of these providers was not told yet, oldest first, each with its provider."""
+    query = (
+        select(refunds, topups.c.provider)
+        .join(topups, topups.c.id == refunds.c.topup_id)
+        .where(refunds.c.done_at.is_(None), topups.c.provider.in_(providers))
+        .order_by(refunds.c.id)
+        .limit(limit)
+    )
+    return [(_refund(row), row.provider) for row in connection.execute(query)]
+
+
+def mark_refunded(connection: Connection, refund_id: str, now: datetime) -> None:
+    """The provider was told; a repeat changes nothing."""
+    connection.execute(
+        update(refunds).where(refunds.c.id == refund_id, refunds.c.done_at.is_(None)).values(done_at=now)
     )
 
 
@@ -122,7 +146,7 @@ def refunds_of(connection: Connection, topup_ids: list[str]) -> dict[str, tuple[
     found: dict[str, tuple[Refund, ...]] = dict.fromkeys(topup_ids, ())
     rows = connection.execute(select(refunds).where(refunds.c.topup_id.in_(topup_ids)).order_by(refunds.c.id))
     for row in rows:
-        refund = Refund(row.id, row.topup_id, row.amount_micro, row.created_at)
+        refund = _refund(row)
         found[row.topup_id] = (*found[row.topup_id], refund)
     return found
 
@@ -168,6 +192,10 @@ def set_armed(connection: Connection, team_id: TeamId, armed: bool) -> bool:
 
 def _rule(row: Row[*tuple[object, ...]]) -> AutoTopUp:
     return AutoTopUp(row.team_id, row.account_id, row.below_micro, row.amount_micro, row.armed)
+
+
+def _refund(row: Row[*tuple[object, ...]]) -> Refund:
+    return Refund(row.id, row.topup_id, row.amount_micro, row.created_at, row.done_at)
 
 
 def _topup(row: Row[*tuple[object, ...]]) -> TopUp:
