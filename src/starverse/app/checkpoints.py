@@ -9,7 +9,7 @@ from pathlib import Path
 
 from starverse.app.platform import Platform
 from starverse.checkpoint.loads import candidates, given_up, last_loaded, settle_loads
-from starverse.checkpoint.manifest import Published, published, verify
+from starverse.checkpoint.manifest import ManifestInvalid, Published, published, read_manifest, verify
 from starverse.checkpoint.retention import prune
 from starverse.db import checkpoints, events
 from starverse.db.checkpoints import CheckpointRow
@@ -23,21 +23,32 @@ NEW_MAX = 64
 """So many new folders are looked at in one go, newest first; the next look takes the next ones."""
 
 
-def scan(platform: Platform, job_id: str, team_id: str) -> int:
-    """Verify and record what a job published since the last look; how many were new.
+QUICK_BYTES_MAX = 64 * 1024**2
+"""Read at once wherever it is due; more than that is read in the background."""
 
-    Reads files first and writes afterwards: no transaction is open while bytes are hashed.
-    """
-    with platform.database.read() as connection:
-        rows = checkpoints.of_job(connection, job_id)
-    return record_found(platform, job_id, team_id, rows)
+
+def is_quick(platform: Platform, job_id: str, rows: Iterable[CheckpointRow]) -> bool:
+    """Whether what a job published since the last look is read in no time, by what its manifests announce."""
+    known = {row.folder for row in rows}
+    try:
+        on_disk = published(platform.paths.checkpoints(job_id))
+    except OSError:
+        return True  # made unreadable by its owner: there is nothing to read
+    unknown = [item for item in on_disk if item.path.name not in known]
+    announced = 0
+    for item in unknown[-NEW_MAX:]:
+        with contextlib.suppress(ManifestInvalid, OSError, RecursionError, ValueError):
+            announced += sum(entry.size for entry in read_manifest(item.path).files)
+        if announced > QUICK_BYTES_MAX:
+            return False
+    return True
 
 
 def record_found(platform: Platform, job_id: str, team_id: str, rows: Iterable[CheckpointRow]) -> int:
-    """:func:`scan` for a caller who has read the rows of the job.
+    """Verify and record what a job published since the last look; how many were new. ``rows``: what is known.
 
-    Whatever a user made of the folder, nothing but the database can make this fail: the end of a run is
-    recorded after it.
+    Reads files first and writes afterwards: no transaction is open while bytes are hashed. Whatever a user
+    made of the folder, nothing but the database can make this fail.
     """
     root = platform.paths.checkpoints(job_id)
     known = {row.folder: row for row in rows}
@@ -67,10 +78,11 @@ def record_found(platform: Platform, job_id: str, team_id: str, rows: Iterable[C
 
 
 def choose_resume(platform: Platform, job_id: str) -> str:
-    """The folder name of the newest checkpoint that verifies and was not given up; ``""`` for none.
+    """The folder name of the newest verified checkpoint that is there and not given up; ``""`` for none.
 
-    Verified again right before it is used: it may have rotted since it was recorded. A folder that cannot be
-    read, or is held by its owner, keeps no run from starting.
+    A small one is verified again right before it is used: it may have rotted since it was recorded. A large
+    one is trusted as recorded; whoever loads it reads every byte anyway. A folder that cannot be read, or is
+    held by its owner, keeps no run from starting.
     """
     root = platform.paths.checkpoints(job_id)
     with contextlib.suppress(OSError):
@@ -79,10 +91,20 @@ def choose_resume(platform: Platform, job_id: str) -> str:
         found = candidates(root)
     except OSError:
         return ""
+    with platform.database.read() as connection:
+        rows = checkpoints.of_job(connection, job_id)
+    verified = {row.folder: row for row in rows if row.verified_at is not None and row.removed_at is None}
     for item in found:
-        if verify(item.path, bytes_max=BYTES_MAX).verified:
+        row = verified.get(item.path.name)
+        if row is not None and _is_still_whole(item, row):
             return item.path.name
     return ""
+
+
+def _is_still_whole(item: Published, row: CheckpointRow) -> bool:
+    if row.bytes > QUICK_BYTES_MAX:
+        return True
+    return verify(item.path, bytes_max=QUICK_BYTES_MAX).verified
 
 
 def keep_newest(platform: Platform, job_id: str) -> int:
@@ -96,7 +118,7 @@ def keep_newest(platform: Platform, job_id: str) -> int:
     trusted = {row.folder for row in rows if row.verified_at is not None and row.removed_at is None}
     kept = platform.settings.checkpoints_kept
     try:
-        removed = prune(root, kept, trusted - given_up(root), wait=False, bytes_max=BYTES_MAX)
+        removed = prune(root, kept, trusted - given_up(root), wait=False, bytes_max=QUICK_BYTES_MAX)
     except (OSError, RecursionError):
         return 0
     if removed:

@@ -1,6 +1,7 @@
 """The end of an allocation, in one transaction: state, cards free, last usage charged, the job's next state.
 
-Late news passes through every state between (``states.path``); a repeat changes nothing.
+What depends on its checkpoints (credit for lost work, reclaims without one) is settled by
+:func:`settle_checkpoints` once they are verified: nobody waits for bytes to be read. Late news passes through every state between (``states.path``); a repeat changes nothing.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def record_end(platform: Platform, allocation_id: str, end: End) -> bool:
 
     ended = platform.database.write_retrying(act)
     if ended:
-        platform.wakeups.wake("schedule", "sweep")
+        platform.wakeups.wake("schedule", "sweep", "checkpoint")
     return ended
 
 
@@ -120,18 +121,42 @@ def _record(connection: Connection, platform: Platform, allocation: Allocation, 
         exit_code=end.exit_code,
         exit_signal=end.exit_signal,
         closed_at=now,
+        examined_at=now if allocation.ready_at is None else None,
     )
     inventory.count_release(connection, over.nodes)
     accounts.revoke_allocation_tokens(connection, AllocationId(over.id), now)
     job = _job_of(connection, over)
     metering.settle(connection, over, job, now, platform.ids)
-    checkpoint_at = checkpoints.newest_verified_before(connection, [job.checkpoints_id]).get(
-        (job.checkpoints_id, over.attempt)
-    )
-    follow = what_follows(end.cause, _facts(job, over, checkpoint_at))
-    if follow.credit_back:
-        metering.credit_back(connection, over, checkpoint_at, now, platform.ids)
-    _advance_job(connection, job, over, follow, now)
+    _advance_job(connection, job, over, what_follows(end.cause, _facts(job, over, None)), now)
+
+
+def settle_checkpoints(platform: Platform, allocation_id: str) -> bool:
+    """What follows from the checkpoints of an allocation that is over, now that all of them are verified.
+
+    False when it was settled before.
+    """
+
+    def act(connection: Connection) -> bool:
+        over = allocations.get(connection, allocation_id)
+        if over is None or over.open or over.examined_at is not None or over.cause is None:
+            return False
+        now, job = platform.clock.now(), _job_of(connection, over)
+        allocations.change(connection, over, examined_at=now)
+        published = checkpoints.newest_verified_before(connection, [job.checkpoints_id])
+        checkpoint_at = published.get((job.checkpoints_id, over.attempt))
+        follow = what_follows(over.cause, _facts(job, over, checkpoint_at))
+        if follow.credit_back:
+            metering.credit_back(connection, over, checkpoint_at, now, platform.ids)
+        reclaims = follow.reclaims_without_checkpoint
+        if reclaims != job.reclaims_without_checkpoint:
+            jobs.change(connection, job, reclaims_without_checkpoint=reclaims)
+        if follow.warn_owner:
+            text = f"{reclaims} reclaims in a row without a new checkpoint"
+            warning = Event(now, "job", job.id, "warning", "no_checkpoint", text, job.team_id, job.account_id)
+            events.record(connection, warning)
+        return True
+
+    return platform.database.write_retrying(act)
 
 
 def _facts(job: Job, allocation: Allocation, checkpoint_at: datetime | None) -> JobFacts:
@@ -169,26 +194,12 @@ def _advance_job(
         if allocation.cause is EndCause.START_FAILED
         else job.failed_starts,
         not_before=now + timedelta(seconds=follow.delay_seconds) if follow.delay_seconds else None,
-        reclaims_without_checkpoint=follow.reclaims_without_checkpoint,
     )
-    happened = [
-        Event(
-            now,
-            "job",
-            job.id,
-            "state",
-            follow.reason.value,
-            f"attempt {allocation.attempt} ended ({allocation.cause}): {follow.message}",
-            job.team_id,
-            job.account_id,
-        )
-    ]
-    if follow.warn_owner:
-        text = f"{follow.reclaims_without_checkpoint} reclaims in a row without a new checkpoint"
-        happened.append(
-            Event(now, "job", job.id, "warning", "no_checkpoint", text, job.team_id, job.account_id)
-        )
-    events.record(connection, *happened)
+    text = f"attempt {allocation.attempt} ended ({allocation.cause}): {follow.message}"
+    events.record(
+        connection,
+        Event(now, "job", job.id, "state", follow.reason.value, text, job.team_id, job.account_id),
+    )
 
 
 def _job_of(connection: Connection, allocation: Allocation) -> Job:

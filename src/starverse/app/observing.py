@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection
 
-from starverse.app import checkpoints, funding
+from starverse.app import funding
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late
 from starverse.app.one_by_one import each
@@ -114,7 +114,6 @@ def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
 
 
 def _ended(platform: Platform, allocation: Allocation, job: Job, state: LauncherState) -> str:
-    checkpoints.scan(platform, job.checkpoints_id, job.team_id)
     ready_at = None if state.ready_at is None else _instant(state.ready_at)
     cause, message = end_cause(
         EndFacts(
@@ -196,7 +195,6 @@ def _gone(
     cleaned = _clean(platform, allocation)
     if not cleaned or now < last + timedelta(seconds=platform.settings.lease_seconds):
         return ""
-    checkpoints.scan(platform, job.checkpoints_id, job.team_id)
     ready_at = state.ready_at if state is not None else None
     never_ready = ready_at is None and allocation.ready_at is None
     record_end(

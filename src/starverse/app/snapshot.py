@@ -82,6 +82,7 @@ class _Reader:
         self.books: StoredBooks = metering.load_books(connection)
         self.book: PriceBook = self.books.books.at(now)
         self.nodes = inventory.load_nodes(connection)
+        self.unexamined = allocations.lines_not_examined(connection)
         self.people: dict[str, _Person] = {}
         self.sources: dict[str, Sources] = {}
         self.starts = candidate_starts(now, start_within_seconds, self.books.books)
@@ -160,6 +161,7 @@ class _Reader:
                 retry_at=job.not_before,
                 retry_message=job.message.partition("; tried again at")[0],
                 retry_reason=_retry_reason(job),
+                checkpoint_pending=job.resume_allowed and job.checkpoints_id in self.unexamined,
                 window=spec.window,
                 window_open=not closed,
                 window_opens_at=window_opening(self.books.books, spec.window, self.now)

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from starverse.db.statements import in_chunks
-from starverse.db.tables import allocation_cards, allocation_nodes, allocations
+from starverse.db.tables import allocation_cards, allocation_nodes, allocations, jobs
 from starverse.domain.errors import Conflict
 from starverse.domain.workloads.records import Allocation
 from starverse.domain.workloads.states import (
@@ -90,6 +90,22 @@ def open_cards(connection: Connection) -> dict[str, str]:
         )
     )
     return {row.card_id: row.allocation_id for row in rows}
+
+
+_NOT_EXAMINED = allocations.c.state.not_in(OPEN_ALLOCATION_STATES) & allocations.c.examined_at.is_(None)
+
+
+def not_examined(connection: Connection) -> list[Allocation]:
+    """Those that are over while what they published is not verified yet."""
+    return _read(connection, _NOT_EXAMINED)
+
+
+def lines_not_examined(connection: Connection) -> set[str]:
+    """The jobs (by whose id checkpoints are kept) of which something still has to be verified."""
+    rows = connection.execute(
+        select(jobs.c.checkpoints_id).join(allocations, allocations.c.job_id == jobs.c.id).where(_NOT_EXAMINED)
+    )
+    return {row.checkpoints_id for row in rows}
 
 
 def change(connection: Connection, allocation: Allocation, **changes: Any) -> Allocation:

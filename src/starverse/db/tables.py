@@ -285,6 +285,7 @@ allocations = Table(
     Column("memory_bytes", BigInteger, nullable=False),
     Column("card_count", Integer, nullable=False),
     Column("cleaned_at", UtcTime),
+    Column("examined_at", UtcTime),
     UniqueConstraint("job_id", "attempt"),
     one_of("tariff", Tariff),
     one_of("state", AllocationState),
@@ -294,6 +295,13 @@ allocations = Table(
     Index("ix_allocations_state", "state"),
     Index("ix_allocations_team_id", "team_id"),
     Index("ix_allocations_ended_at", "ended_at"),
+    Index(
+        "ix_allocations_not_examined",
+        "placed_at",
+        "id",
+        sqlite_where=text("examined_at IS NULL"),
+        postgresql_where=text("examined_at IS NULL"),
+    ),
     Index(
         "ix_allocations_not_cleaned",
         "placed_at",

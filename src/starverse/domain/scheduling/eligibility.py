@@ -48,7 +48,7 @@ class Facts:
     names no job. ``singletons_open`` are the numbers of earlier jobs of the same team and name that have
     not ended. ``retry_at`` is the end of the pause after a start that failed or could not be funded, for
     ``retry_reason``. ``window_opens_at`` is the next opening while ``window_open`` is false (it is closed,
-    or closes too soon). ``priced`` false: no pool it may use has a price. ``cost_max_used_up``: not one
+    or closes too soon). ``checkpoint_pending``: its newest checkpoint is being verified. ``priced`` false: no pool it may use has a price. ``cost_max_used_up``: not one
     second fits into what is left of its ``--cost-max``. ``rate`` is the lowest rate the job could run at now,
     micro-yuan per card-hour. ``money_free`` and ``money_needed`` (one hour) ``None``: not checked.
     """
@@ -60,6 +60,7 @@ class Facts:
     retry_at: datetime | None = None
     retry_message: str = ""
     retry_reason: WaitReason = WaitReason.START_FAILED
+    checkpoint_pending: bool = False
     window: str | None = None
     window_open: bool = True
     window_opens_at: datetime | None = None
@@ -84,6 +85,7 @@ def blocked(facts: Facts, now: datetime) -> Blocked | Never | None:
         dependency
         or begin_block(facts.begin, now)
         or retry_block(facts, now)
+        or checkpoint_block(facts.checkpoint_pending)
         or window_block(facts)
         or limits_block(facts)
         or price_block(facts.rate, facts.price_max)
@@ -137,6 +139,11 @@ def retry_block(facts: Facts, now: datetime) -> Blocked | None:
         return None
     text = f"{facts.retry_message or 'its start failed'}; tried again at {clock(facts.retry_at)}"
     return Blocked(facts.retry_reason, text, facts.retry_at)
+
+
+def checkpoint_block(pending: bool) -> Blocked | None:
+    """It goes on from its newest checkpoint, once every byte of that was read."""
+    return Blocked(WaitReason.CHECKPOINT, "its newest checkpoint is being verified") if pending else None
 
 
 def window_block(facts: Facts) -> Blocked | None:

@@ -25,6 +25,7 @@ class WaitReason(StrEnum):
     RECLAIMED = "reclaimed"
     NODE_LOST = "node_lost"
     CARD_FAULT = "card_fault"
+    CHECKPOINT = "checkpoint"
     PLATFORM = "platform"
 
 

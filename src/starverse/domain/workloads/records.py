@@ -55,7 +55,8 @@ class Allocation:
     """One run of a job. ``cards`` are card ids by node order; ``fabric`` and ``zone`` name the pool.
 
     ``closed_at``: its last usage is charged and its hold resolved; ``cleaned_at``: nothing of it is left
-    on the node. ``resume_from`` is the checkpoint folder's name, ``""`` for a first run.
+    on the node; ``examined_at``: after its end, what it published is verified and what follows from that is
+    settled. ``resume_from`` is the checkpoint folder's name, ``""`` for a first run.
     """
 
     id: str
@@ -84,6 +85,7 @@ class Allocation:
     alive_at: datetime | None = None
     closed_at: datetime | None = None
     cleaned_at: datetime | None = None
+    examined_at: datetime | None = None
     funded_until: datetime | None = None
     notice_reason: NoticeReason | None = None
     notice_at: datetime | None = None

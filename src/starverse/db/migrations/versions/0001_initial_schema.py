@@ -615,6 +615,7 @@ def _allocations() -> None:
         sa.Column("memory_bytes", sa.BigInteger(), nullable=False),
         sa.Column("card_count", sa.Integer(), nullable=False),
         sa.Column("cleaned_at", sa.BigInteger(), nullable=True),
+        sa.Column("examined_at", sa.BigInteger(), nullable=True),
         sa.CheckConstraint(
             "cause IN ('completed', 'user_code', 'out_of_memory', 'card_fault', 'node_lost', 'reclaimed', 'time_limit', 'money', 'cost_max', 'window', 'cancelled', 'start_failed', 'platform')",
             name=op.f("ck_allocations_cause_known"),
@@ -646,6 +647,13 @@ def _allocations() -> None:
         batch_op.create_index("ix_allocations_state", ["state"], unique=False)
         batch_op.create_index("ix_allocations_team_id", ["team_id"], unique=False)
         batch_op.create_index("ix_allocations_ended_at", ["ended_at"], unique=False)
+        batch_op.create_index(
+            "ix_allocations_not_examined",
+            ["placed_at", "id"],
+            unique=False,
+            sqlite_where=sa.text("examined_at IS NULL"),
+            postgresql_where=sa.text("examined_at IS NULL"),
+        )
         batch_op.create_index(
             "ix_allocations_not_cleaned",
             ["placed_at", "id"],
