@@ -1,7 +1,8 @@
 """The end of an allocation, in one transaction: state, cards free, last usage charged, the job's next state.
 
 What depends on its checkpoints (credit for lost work, reclaims without one) is settled by
-:func:`settle_checkpoints` once they are verified: nobody waits for bytes to be read. Late news passes through every state between (``states.path``); a repeat changes nothing.
+:func:`settle_checkpoints` once they are verified: nobody waits for bytes to be read. Late news passes
+through every state between (``states.path``); a repeat changes nothing.
 """
 
 from __future__ import annotations

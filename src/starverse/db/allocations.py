@@ -103,7 +103,9 @@ def not_examined(connection: Connection) -> list[Allocation]:
 def lines_not_examined(connection: Connection) -> set[str]:
     """The jobs (by whose id checkpoints are kept) of which something still has to be verified."""
     rows = connection.execute(
-        select(jobs.c.checkpoints_id).join(allocations, allocations.c.job_id == jobs.c.id).where(_NOT_EXAMINED)
+        select(jobs.c.checkpoints_id)
+        .join(allocations, allocations.c.job_id == jobs.c.id)
+        .where(_NOT_EXAMINED)
     )
     return {row.checkpoints_id for row in rows}
 
