@@ -48,9 +48,10 @@ class Facts:
     names no job. ``singletons_open`` are the numbers of earlier jobs of the same team and name that have
     not ended. ``retry_at`` is the end of the pause after a start that failed or could not be funded, for
     ``retry_reason``. ``window_opens_at`` is the next opening while ``window_open`` is false (it is closed,
-    or closes too soon). ``checkpoint_pending``: its newest checkpoint is being verified. ``priced`` false: no pool it may use has a price. ``cost_max_used_up``: not one
-    second fits into what is left of its ``--cost-max``. ``rate`` is the lowest rate the job could run at now,
-    micro-yuan per card-hour. ``money_free`` and ``money_needed`` (one hour) ``None``: not checked.
+    or closes too soon). ``checkpoint_pending``: its newest checkpoint is being verified. ``priced`` false:
+    no pool it may use has a price. ``cost_max_used_up``: not one second fits into what is left of its
+    ``--cost-max``. ``rate`` is the lowest rate the job could run at now, micro-yuan per card-hour.
+    ``money_free`` and ``money_needed`` (one hour) ``None``: not checked.
     """
 
     dependencies: Dependencies = field(default_factory=Dependencies)
