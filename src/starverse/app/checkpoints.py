@@ -9,7 +9,7 @@ from pathlib import Path
 
 from starverse.app.platform import Platform
 from starverse.checkpoint.loads import candidates, given_up, last_loaded, settle_loads
-from starverse.checkpoint.manifest import ManifestInvalid, Published, published, read_manifest, verify
+from starverse.checkpoint.manifest import Published, bytes_to_read, published, verify
 from starverse.checkpoint.retention import prune
 from starverse.db import checkpoints, events
 from starverse.db.checkpoints import CheckpointRow
@@ -28,18 +28,17 @@ QUICK_BYTES_MAX = 64 * 1024**2
 
 
 def is_quick(platform: Platform, job_id: str, rows: Iterable[CheckpointRow]) -> bool:
-    """Whether what a job published since the last look is read in no time, by what its manifests announce."""
+    """Whether what a job published since the last look is read in no time."""
     known = {row.folder for row in rows}
     try:
         on_disk = published(platform.paths.checkpoints(job_id))
     except OSError:
         return True  # made unreadable by its owner: there is nothing to read
     unknown = [item for item in on_disk if item.path.name not in known]
-    announced = 0
+    total = 0
     for item in unknown[-NEW_MAX:]:
-        with contextlib.suppress(ManifestInvalid, OSError, RecursionError, ValueError):
-            announced += sum(entry.size for entry in read_manifest(item.path).files)
-        if announced > QUICK_BYTES_MAX:
+        total += bytes_to_read(item.path, BYTES_MAX)
+        if total > QUICK_BYTES_MAX:
             return False
     return True
 

@@ -275,6 +275,16 @@ def verify(folder: Path, *, bytes_max: int | None = None) -> Verification:
     return Verification(folder, manifest)
 
 
+def bytes_to_read(folder: Path, bytes_max: int) -> int:
+    """How many bytes :func:`verify` would read in ``folder``; 0 where it refuses before it reads any."""
+    try:
+        manifest = read_manifest(folder)
+        _check_bytes(folder, manifest, bytes_max)
+    except (ManifestInvalid, OSError, ValueError, OverflowError, RecursionError):
+        return 0
+    return sum(entry.size for entry in manifest.files)
+
+
 def check_files(
     folder: Path, manifest: Manifest, files: Sequence[FileEntry], into: Mapping[str, memoryview] | None = None
 ) -> None:
