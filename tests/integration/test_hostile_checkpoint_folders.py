@@ -31,6 +31,12 @@ def world(tmp_path: Path) -> Iterator[World]:
         yield World(database, tmp_path / "data")
 
 
+def scan(world: World, job_id: str, team_id: str) -> int:
+    with world.database.read() as connection:
+        known = rows.of_job(connection, job_id)
+    return checkpoints.record_found(world.platform, job_id, team_id, known)
+
+
 def save(root: Path, step: int = 7) -> Path:
     return Checkpointer(root, environment={}, handle_signal=False).save_bytes(step, {"a": b"a"})
 
@@ -168,12 +174,12 @@ def test_only_so_many_new_folders_are_looked_at_in_one_go_newest_first(world: Wo
     root = world.platform.paths.checkpoints(job.id)
     for step in range(NEW_MAX + 10):
         (root / folder_name(step, 1)).mkdir(parents=True)
-    assert checkpoints.scan(world.platform, job.id, lab.team_id) == NEW_MAX
+    assert scan(world, job.id, lab.team_id) == NEW_MAX
     with world.database.read() as connection:
         seen = [row.step for row in rows.of_job(connection, job.id)]
     assert seen == list(range(10, NEW_MAX + 10))
-    assert checkpoints.scan(world.platform, job.id, lab.team_id) == 10
-    assert checkpoints.scan(world.platform, job.id, lab.team_id) == 0
+    assert scan(world, job.id, lab.team_id) == 10
+    assert scan(world, job.id, lab.team_id) == 0
 
 
 @pytest.mark.parametrize(
@@ -186,7 +192,7 @@ def test_no_owner_chooses_when_a_checkpoint_was_published(world: World, claimed:
     os.utime(folder, (claimed, claimed))
     published_at = folder.stat().st_ctime
     world.clock.at = datetime.fromtimestamp(published_at + 3600, UTC)
-    assert checkpoints.scan(world.platform, job.id, lab.team_id) == 1
+    assert scan(world, job.id, lab.team_id) == 1
     with world.database.read() as connection:
         (row,) = rows.of_job(connection, job.id)
     assert row.published_at.timestamp() == pytest.approx(published_at, abs=0.001)
