@@ -84,7 +84,7 @@ def files_of(world: World, job_id: str, workspace_id: str, run_id: str) -> list[
 
 def test_all_that_a_job_left_goes_with_its_workspace_and_nothing_resumes_without_it(world: World) -> None:
     lab = world.team("lab")
-    world.plan("train", run_seconds=60, checkpoint_seconds=20)
+    world.plan("train", run_seconds=60, checkpoint_seconds=20, exit_code=1)
     job = world.submit(lab, name="train")
     world.run(70, step=5)
     done = world.job(lab, job.number)
@@ -109,6 +109,7 @@ def test_all_that_a_job_left_goes_with_its_workspace_and_nothing_resumes_without
 
 def test_a_workspace_that_a_job_resumed_a_moment_ago_stays(world: World) -> None:
     lab = world.team("lab")
+    world.plan("train", exit_code=1)
     job = world.submit(lab, name="train")
     world.run(70, step=5)
     world.clock.advance(days=15)

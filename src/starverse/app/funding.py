@@ -151,9 +151,8 @@ def _record(
         )
         for position, part in enumerate(parts)
     ]
-    outcome = ledger.post(connection, transfers, now) if transfers else None
-    if outcome is not None and not outcome.ok:
-        raise InvariantBroken(f"the hold of {allocation.id} was refused", context={"outcome": outcome})
+    if transfers:
+        ledger.post_decided(connection, transfers, now, f"the hold of {allocation.id}")
     hold = HoldRow(
         id=hold_id,
         team_id=allocation.team_id,

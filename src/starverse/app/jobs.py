@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
 
 from starverse.app import job_views, run_records
 from starverse.app.identity import Identity
@@ -164,7 +165,7 @@ def resume(platform: Platform, identity: Identity, ref: str) -> JobView:
     """Go on with a job that ended: a new job with the same script, workspace and checkpoints.
 
     The old one keeps its record. A waiting job is tried again at once; a running one, or one that another
-    job resumes already, raises ``Conflict``.
+    job resumes already, or one that succeeded, raises ``Conflict``.
     """
 
     def act(connection: Connection) -> str:
@@ -183,6 +184,11 @@ def resume(platform: Platform, identity: Identity, ref: str) -> JobView:
             raise Conflict(
                 f"the folder and checkpoints of job {job.display_number} are gone; they are kept {days} days",
                 hint="submit the script again",
+            )
+        if job.state is JobState.SUCCEEDED:
+            raise Conflict(
+                f"job {job.display_number} succeeded; there is nothing left to go on with",
+                hint="to run it once more, submit the script again",
             )
         again = dataclasses.replace(
             job,
@@ -212,7 +218,10 @@ def resume(platform: Platform, identity: Identity, ref: str) -> JobView:
         )
         return again.id
 
-    job_id = platform.database.write_retrying(act)
+    try:
+        job_id = platform.database.write_retrying(act)
+    except IntegrityError as error:
+        raise Conflict(f"job {ref} was resumed at this very moment; see `starverse job ls`") from error
     platform.wakeups.wake("schedule")
     return job_views.one(platform, job_id)
 

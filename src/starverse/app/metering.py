@@ -300,9 +300,7 @@ def _void(connection: Connection, hold: HoldRow, now: datetime) -> None:
 def _post(connection: Connection, transfers: list[Transfer], now: datetime) -> None:
     if not transfers:
         return
-    outcome = ledger.post(connection, transfers, now)
-    if not outcome.ok:
-        raise InvariantBroken("the ledger refused a settlement", context={"outcome": outcome})
+    ledger.post_decided(connection, transfers, now, "a settlement")
 
 
 def _segment_row(segment: Segment, books: StoredBooks) -> SegmentRow:

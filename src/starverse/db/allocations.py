@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
+from starverse.db.session import LostRace
 from starverse.db.statements import in_chunks
 from starverse.db.tables import allocation_cards, allocation_nodes, allocations, jobs
-from starverse.domain.errors import Conflict
 from starverse.domain.workloads.records import Allocation
 from starverse.domain.workloads.states import (
     ALLOCATION_TRANSITIONS,
@@ -111,7 +111,7 @@ def lines_not_examined(connection: Connection) -> set[str]:
 
 
 def change(connection: Connection, allocation: Allocation, **changes: Any) -> Allocation:
-    """Write changed fields if nobody wrote since it was read; raises ``Conflict`` otherwise.
+    """Write changed fields if nobody wrote since it was read; raises ``LostRace`` otherwise.
 
     A new ``state`` must be a transition of the table; leaving the open states frees the cards.
     """
@@ -128,7 +128,7 @@ def change(connection: Connection, allocation: Allocation, **changes: Any) -> Al
         .values(**changes, generation=allocation.generation + 1)
     ).rowcount
     if changed != 1:
-        raise Conflict(f"allocation {allocation.id} was changed by someone else at the same moment")
+        raise LostRace(f"allocation {allocation.id} was changed by someone else at the same moment")
     if allocation.open and state is not None and state not in OPEN_ALLOCATION_STATES:
         connection.execute(
             update(allocation_cards)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, select, update
 
+from starverse.db.statements import in_chunks, insert_new
 from starverse.db.tables import checkpoints
 from starverse.domain.workloads.states import CheckpointState
 
@@ -34,17 +35,8 @@ class CheckpointRow:
 def insert_found(connection: Connection, found: Iterable[CheckpointRow]) -> None:
     """Record checkpoints; one that is known already is left alone."""
     for row in found:
-        known = connection.execute(
-            select(checkpoints.c.id).where(
-                checkpoints.c.job_id == row.job_id, checkpoints.c.folder == row.folder
-            )
-        ).first()
-        if known is None:
-            connection.execute(
-                insert(checkpoints).values(
-                    {name: getattr(row, name) for name in CheckpointRow.__dataclass_fields__}
-                )
-            )
+        values = {name: getattr(row, name) for name in CheckpointRow.__dataclass_fields__}
+        insert_new(connection, checkpoints, values)
 
 
 def of_job(connection: Connection, job_id: str) -> list[CheckpointRow]:
@@ -55,19 +47,15 @@ def of_job(connection: Connection, job_id: str) -> list[CheckpointRow]:
 def of_jobs(connection: Connection, job_ids: Collection[str]) -> dict[str, list[CheckpointRow]]:
     """:func:`of_job` for many, by job."""
     found: dict[str, list[CheckpointRow]] = {job_id: [] for job_id in job_ids}
-    for row in _read(connection, checkpoints.c.job_id.in_(job_ids)):
+    for row in _of_jobs(connection, job_ids):
         found[row.job_id].append(row)
     return found
 
 
 def newest_verified(connection: Connection, job_ids: Collection[str]) -> dict[str, CheckpointRow]:
     """Job id -> its newest verified checkpoint that is still there."""
-    rows = _read(
-        connection,
-        checkpoints.c.job_id.in_(job_ids)
-        & checkpoints.c.verified_at.is_not(None)
-        & checkpoints.c.removed_at.is_(None),
-    )
+    there = checkpoints.c.verified_at.is_not(None) & checkpoints.c.removed_at.is_(None)
+    rows = _of_jobs(connection, job_ids, there)
     return {row.job_id: row for row in rows}
 
 
@@ -75,7 +63,7 @@ def newest_verified_before(
     connection: Connection, job_ids: Collection[str]
 ) -> dict[tuple[str, int], datetime]:
     """(job id, attempt) -> when the newest verified checkpoint of that attempt was published."""
-    rows = _read(connection, checkpoints.c.job_id.in_(job_ids) & checkpoints.c.verified_at.is_not(None))
+    rows = _of_jobs(connection, job_ids, checkpoints.c.verified_at.is_not(None))
     return {(row.job_id, row.attempt): row.published_at for row in rows}
 
 
@@ -101,6 +89,16 @@ def note_removed(connection: Connection, job_id: str, folders: Collection[str], 
         )
         .values(removed_at=now)
     )
+
+
+def _of_jobs(
+    connection: Connection, job_ids: Collection[str], *where: ColumnElement[bool]
+) -> list[CheckpointRow]:
+    return [
+        row
+        for some in in_chunks(job_ids)
+        for row in _read(connection, and_(checkpoints.c.job_id.in_(some), *where))
+    ]
 
 
 def _read(connection: Connection, where: ColumnElement[bool]) -> list[CheckpointRow]:

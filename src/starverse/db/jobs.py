@@ -1,4 +1,4 @@
-"""Jobs and their workspaces. Every change is conditional on the generation: a lost race is a ``Conflict``."""
+"""Jobs and their workspaces. Every change is conditional on the generation: a lost race is a ``LostRace``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Select, and_, func, insert, select, update
 
 from starverse.db import job_specs
-from starverse.db.statements import in_chunks
+from starverse.db.session import LostRace
+from starverse.db.statements import in_chunks, insert_new
 from starverse.db.tables import counters, jobs, workspaces
-from starverse.domain.errors import Conflict
 from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.states import JOB_TRANSITIONS, JobState, advance
 
@@ -22,16 +22,16 @@ _FIELDS = tuple(f.name for f in dataclasses.fields(Job))
 
 def next_number(connection: Connection, name: str, first: int = 1) -> int:
     """The next number of a counter that people see, such as ``job``; never given twice."""
-    taken = connection.execute(
+    take = (
         update(counters)
         .where(counters.c.name == name)
         .values(value=counters.c.value + 1)
         .returning(counters.c.value)
-    ).scalar_one_or_none()
-    if taken is None:
-        connection.execute(insert(counters).values(name=name, value=first))
+    )
+    taken = connection.execute(take).scalar_one_or_none()
+    if taken is None and insert_new(connection, counters, {"name": name, "value": first}):
         return first
-    return int(taken)
+    return int(connection.execute(take).scalar_one() if taken is None else taken)
 
 
 def insert_workspace(
@@ -167,7 +167,7 @@ def open_successor(connection: Connection, checkpoints_id: str) -> Job | None:
 
 
 def change(connection: Connection, job: Job, **changes: Any) -> Job:
-    """Write changed fields if nobody wrote since ``job`` was read; raises ``Conflict`` otherwise.
+    """Write changed fields if nobody wrote since ``job`` was read; raises ``LostRace`` otherwise.
 
     A new ``state`` must be a transition of the table.
     """
@@ -180,7 +180,7 @@ def change(connection: Connection, job: Job, **changes: Any) -> Job:
         .values(**changes, generation=job.generation + 1)
     ).rowcount
     if changed != 1:
-        raise Conflict(f"job {job.display_number} was changed by someone else at the same moment")
+        raise LostRace(f"job {job.display_number} was changed by someone else at the same moment")
     return dataclasses.replace(job, **changes, generation=job.generation + 1)
 
 

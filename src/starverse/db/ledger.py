@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, Row, Select, func, insert, select, union_all
+from sqlalchemy import Connection, Row, Select, func, select, union_all
 
 from starverse.db.ledger_posting_sql import load_state, write_posting
 from starverse.db.ledger_tables import ledger_accounts, open_holds, transfers
-from starverse.domain.errors import Conflict, NotFound
+from starverse.db.session import LostRace
+from starverse.db.statements import insert_new
+from starverse.domain.errors import Conflict, InvariantBroken, NotFound
 from starverse.domain.ids import LedgerAccountId, TeamId, TransferId
 from starverse.domain.ledger.accounts import AccountKind, LedgerAccount, platform_accounts
 from starverse.domain.ledger.invariants import Auditor, BrokenInvariant
@@ -35,6 +37,20 @@ _TRANSFER_COLUMNS = tuple(transfers.c)
 def post(connection: Connection, group: Sequence[Transfer], now: datetime) -> Outcome:
     """Record one group of transfers, all or nothing; a repeat of it changes nothing."""
     return post_groups(connection, (group,), now)[0]
+
+
+def post_decided(connection: Connection, group: Sequence[Transfer], now: datetime, what: str) -> None:
+    """Record transfers that were decided in this transaction after a look at the wallet.
+
+    A refusal means that the wallet changed since it was looked at: on PostgreSQL :class:`LostRace`, to be
+    decided again. On SQLite nobody else can write meanwhile: :class:`InvariantBroken`.
+    """
+    outcome = post(connection, group, now)
+    if outcome.ok:
+        return
+    if connection.dialect.name == "sqlite":
+        raise InvariantBroken(f"the ledger refused {what}", context={"outcome": outcome})
+    raise LostRace(f"the wallet changed before {what}", context={"outcome": outcome})
 
 
 def post_groups(
@@ -57,17 +73,12 @@ def open_accounts(connection: Connection, accounts: Iterable[LedgerAccount], now
 
     Raises :class:`Conflict` when an id exists with other content, ``ValueError`` when counters are not zero.
     """
-    given = {account.id: account for account in accounts}
-    existing = balances(connection, given)
-    for account_id, account in given.items():
+    for account in accounts:
         if any(
             (account.debits_pending, account.debits_posted, account.credits_pending, account.credits_posted)
         ):
-            raise ValueError(f"{account_id}: a ledger account opens empty; fill it with a transfer")
-        if account_id in existing and _identity(existing[account_id]) != _identity(account):
-            raise Conflict(f"The ledger account {account_id} exists with other content.")
-    rows = [
-        {
+            raise ValueError(f"{account.id}: a ledger account opens empty; fill it with a transfer")
+        values = {
             "id": account.id,
             "kind": account.kind,
             "team_id": account.team_id,
@@ -76,11 +87,10 @@ def open_accounts(connection: Connection, accounts: Iterable[LedgerAccount], now
             "redeemed_at": account.redeemed_at,
             "opened_at": now,
         }
-        for account in given.values()
-        if account.id not in existing
-    ]
-    if rows:
-        connection.execute(insert(ledger_accounts), rows)
+        if not insert_new(connection, ledger_accounts, values):
+            existing = balances(connection, [account.id])
+            if account.id not in existing or _identity(existing[account.id]) != _identity(account):
+                raise Conflict(f"The ledger account {account.id} exists with other content.")
 
 
 def open_platform_accounts(connection: Connection, now: datetime) -> None:

@@ -4,7 +4,8 @@ SQLite: WAL, ``synchronous=FULL`` for the ledger's sake, and two ways to begin, 
 on every begin would block readers (stack.md). Python 3.11's driver has no ``autocommit``, so it is kept
 in ``isolation_level=None`` and the ``begin`` event says which kind of transaction starts. PostgreSQL:
 reads in REPEATABLE READ (one snapshot), writes in READ COMMITTED with row locks and conditional updates.
-A write that lost a serialisation race is run again here and nowhere else.
+A write that lost a race (one that the database saw, or a conditional update that changed nothing) is run
+again here and nowhere else.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 
+from starverse.domain.errors import Conflict
+
 T = TypeVar("T")
 
 SQLITE_BUSY_SECONDS = 30
@@ -27,6 +30,10 @@ POOL_OVERFLOW = 40
 _RETRIES = 5
 _RETRYABLE_SQLSTATES = {"40001", "40P01"}
 """PostgreSQL: serialization_failure, deadlock_detected."""
+
+
+class LostRace(Conflict):
+    """Someone changed it at the same moment; look at it and try again."""
 
 
 class Database:
@@ -59,12 +66,15 @@ class Database:
             yield connection
 
     def write_retrying(self, act: Callable[[Connection], T]) -> T:
-        """Run ``act`` in a write transaction, again (at most 5 times) when it lost a race."""
+        """Run ``act`` in a write transaction, again (at most 5 times) when it lost a race.
+
+        So ``act`` reads what it changes itself: what was read before it is as old the next time.
+        """
         for attempt in range(_RETRIES):
             try:
                 with self.write() as connection:
                     return act(connection)
-            except OperationalError as error:
+            except (LostRace, OperationalError) as error:
                 if attempt == _RETRIES - 1 or not _is_lost_race(error):
                     raise
                 time.sleep(random.uniform(0.001, 0.01) * 2**attempt)
@@ -83,7 +93,9 @@ class Database:
         self.engine.dispose()
 
 
-def _is_lost_race(error: OperationalError) -> bool:
+def _is_lost_race(error: LostRace | OperationalError) -> bool:
+    if isinstance(error, LostRace):
+        return True
     state = getattr(error.orig, "sqlstate", None)
     return state in _RETRYABLE_SQLSTATES or "database is locked" in str(error.orig)
 

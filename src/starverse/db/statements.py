@@ -28,4 +28,5 @@ def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) 
     On PostgreSQL a rival's uncommitted row is waited for, so of two that add the same one, one does.
     """
     insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    return connection.execute(insert(table).values(dict(values)).on_conflict_do_nothing()).rowcount == 1
+    statement = insert(table).values(dict(values)).on_conflict_do_nothing().returning(*table.primary_key)
+    return connection.execute(statement).first() is not None

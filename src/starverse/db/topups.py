@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, Row, insert, select, update
 
+from starverse.db.statements import insert_new
 from starverse.db.tables import auto_topups, refunds, topups
 from starverse.domain.ids import AccountId, TeamId, TransferId
 from starverse.domain.money import Money
@@ -159,11 +160,10 @@ def set_rule(connection: Connection, rule: AutoTopUp) -> None:
         "amount_micro": rule.amount,
         "armed": rule.armed,
     }
-    changed = connection.execute(
-        update(auto_topups).where(auto_topups.c.team_id == rule.team_id).values(**values)
-    )
-    if changed.rowcount == 0:
-        connection.execute(insert(auto_topups).values(team_id=rule.team_id, **values))
+    change = update(auto_topups).where(auto_topups.c.team_id == rule.team_id).values(**values)
+    changed = connection.execute(change)
+    if changed.rowcount == 0 and not insert_new(connection, auto_topups, {"team_id": rule.team_id, **values}):
+        connection.execute(change)
 
 
 def remove_rule(connection: Connection, team_id: TeamId) -> None:
