@@ -109,6 +109,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         engine = LocalEngine(
             data,
             card_source(config.engine.declare_cards, zone=config.engine.zone, fabric=config.engine.fabric),
+            driver=config.engine.driver,
         )
         clock = clock or SystemClock()
         platform = Platform(database, engine, clock, RandomIds(), wakeups, settings_of(config))

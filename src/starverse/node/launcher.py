@@ -39,16 +39,14 @@ from starverse.node.logs import OutputCopier, log_paths, open_log, plan_copies
 from starverse.node.preparation import make_folders
 from starverse.node.sandbox import syscalls
 from starverse.node.sandbox.bwrap import BwrapDriver
-from starverse.node.sandbox.driver import SandboxDriver, StartRefused
-from starverse.node.sandbox.process import ProcessDriver
+from starverse.node.sandbox.driver import StartRefused
+from starverse.node.sandbox.drivers import DRIVERS
 from starverse.node.steady_clock import SteadyClock, read_boot_id
 from starverse.node.workload import Workload
 
 HEARTBEAT_SECONDS = 1.0
 WATCH_SECONDS = 0.25
 """How often resident memory is looked at where no cgroup limits it."""
-
-DRIVERS: dict[str, type[SandboxDriver]] = {"bwrap": BwrapDriver, "process": ProcessDriver}
 
 
 class Launcher:
@@ -413,6 +411,7 @@ class Launcher:
         number = signal.SIGKILL.value if found is None else found.signal
         kernel = self.cgroups is not None and self.cgroups.was_out_of_memory()
         return {
+            "failure": self.state.failure or self.workload.broken,
             "exit_code": code,
             "exit_signal": number,
             "out_of_memory": self.memory_killed or (kernel and code != 0),

@@ -25,7 +25,10 @@ class Exit:
 
 
 class Workload:
-    """One started sandbox. ``ready`` once the script was executed; ``exit`` once it ended."""
+    """One started sandbox. ``ready`` once the script was executed; ``exit`` once it ended.
+
+    ``broken`` is why the script could not be executed by its own fault.
+    """
 
     def __init__(self, spec: LaunchSpec, folder: AllocationFolder, driver: SandboxDriver) -> None:
         self._spec = spec
@@ -42,6 +45,7 @@ class Workload:
         self.status_handle = -1
         self.ready = False
         self.refusal = ""
+        self.broken = ""
         self.exit: Exit | None = None
 
     def start(
@@ -140,6 +144,8 @@ class Workload:
             supervisor, script = rest.split()
             self._inside_ids = (int(supervisor), int(script))
             self.ready = True
+        elif word == "broken":
+            self.broken = rest
         elif word == "failed":
             self.refusal = rest
         elif word == "exit":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from starverse.config import EngineSettings
     from starverse.main import Address
 
 
@@ -56,16 +57,21 @@ def command(
         "policy.grace_seconds": grace,
     }
     loaded = load(config, flags=flags)
-    serve(loaded.config, lambda address: _announce(address, loaded.config.engine.declare_cards))
+    serve(loaded.config, lambda address: _announce(address, loaded.config.engine))
 
 
-def _announce(address: Address, declared: str) -> None:
+def _announce(address: Address, engine: EngineSettings) -> None:
+    from starverse.engines.local.engine import isolation_gaps
+
     lines = [
         f"starverse is up at {address.url}",
         f"data folder: {address.data}",
         f"operator's token: {address.data / 'operator-token'}",
     ]
-    if declared:
-        lines.append(f"declared cards (they are not really there): {declared}")
+    if engine.declare_cards:
+        lines.append(f"declared cards (they are not really there): {engine.declare_cards}")
+    if engine.driver != "bwrap":
+        lines.append(f"jobs run without a sandbox (driver {engine.driver}), which does not isolate")
+        lines += [f"  {text}" for text in isolation_gaps(engine.driver)]
     lines.append(f"try: STARVERSE_API={address.url} starverse register you@example.org")
     click.echo("\n".join(lines), err=True)

@@ -72,7 +72,8 @@ def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
         return EndCause.OUT_OF_MEMORY, "it used more memory than it asked for; ask for more with --mem"
     if told or (state.exit_code is None and state.exit_signal is None):
         return EndCause.PLATFORM, "the platform stopped it"
-    return EndCause.USER_CODE, exit_text(state.exit_code, state.exit_signal)
+    text = exit_text(state.exit_code, state.exit_signal)
+    return EndCause.USER_CODE, f"{text}: {state.failure}" if state.failure else text
 
 
 def exit_text(code: int | None, signal_number: int | None) -> str:

@@ -134,7 +134,8 @@ class LauncherState:
     the script, ``ended_at`` the exit of its last process, taken with a clock that does not jump.
     ``alive_at`` is the last heartbeat. ``stopped_by`` says what the launcher did before the exit
     (``""``: nothing; else ``notice``, ``time_limit``, ``unfunded``, ``stop``); ``failure`` is the text
-    of a start that failed; ``out_of_memory`` whether the memory limit killed it.
+    of a start that failed, or, with an exit code, why the script itself could not be executed;
+    ``out_of_memory`` whether the memory limit killed it.
     """
 
     allocation_id: str

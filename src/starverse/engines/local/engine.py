@@ -37,14 +37,22 @@ from starverse.engines.local.starting import LauncherStarter
 from starverse.node.cards.source import CardSource
 from starverse.node.folder import AllocationFolder, write_atomically
 from starverse.node.host_setup import HostSetup, find_host_setup
+from starverse.node.sandbox.drivers import DRIVERS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class LocalEngine:
-    """Runs everything on this machine. :meth:`start` before use, :meth:`close` after; launchers go on."""
+    """Runs everything on this machine. :meth:`start` before use, :meth:`close` after; launchers go on.
 
-    def __init__(self, data: Path, cards: CardSource, *, use_zygote: bool = True) -> None:
+    ``driver`` is the sandbox that workloads are asked to run in: what it does not isolate is among what the
+    engine says that it cannot do.
+    """
+
+    def __init__(
+        self, data: Path, cards: CardSource, *, use_zygote: bool = True, driver: str = "bwrap"
+    ) -> None:
+        self._driver = driver
         self._data = data
         self._cards = cards
         self._allocations = data / "allocations"
@@ -61,7 +69,7 @@ class LocalEngine:
     @property
     def capabilities(self) -> Capabilities:
         missing = self._setup().cgroups.missing
-        cannot = tuple(f"limit {name} by cgroup" for name in missing)
+        cannot = (*isolation_gaps(self._driver), *(f"limit {name} by cgroup" for name in missing))
         return Capabilities(name="local", binds_cards=True, multi_node=False, cannot=cannot)
 
     def start(self) -> None:
@@ -186,6 +194,11 @@ class LocalEngine:
     def _news(self) -> None:
         for wake in self._wakes:
             wake()
+
+
+def isolation_gaps(driver: str) -> tuple[str, ...]:
+    """What the named sandbox driver does not isolate, in words."""
+    return tuple(f"{text} (driver {driver})" for text in DRIVERS[driver]().cannot)
 
 
 def _look_into(folder: AllocationFolder, heard: LauncherState | None) -> Observation:

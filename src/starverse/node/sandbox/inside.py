@@ -3,7 +3,8 @@
 Run inside the bubblewrap sandbox as a file by its path (``python -I -S``), so it imports next to nothing
 and nothing of ours; the ``process`` driver calls :func:`supervise` in a forked child. It reports lines to
 the launcher: ``ready OWN_PID SCRIPT_PID`` after the first exec, ``failed TEXT``, ``exit CODE`` or
-``signal NUMBER``. bubblewrap alone would fold a signal into 128 + number.
+``signal NUMBER``; ``broken TEXT`` before ``ready`` where the script is at fault itself (its interpreter or
+its --chdir is not there) and so ends with 127 or 126. bubblewrap alone would fold a signal into 128 + number.
 
 It stays until the launcher closes the control pipe: the launcher's end, wanted or by ``kill -9``, is
 the end of everything in here.
@@ -18,6 +19,8 @@ import time
 
 _DEAF = (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGUSR1, _signal.SIGUSR2)
 _TO_DEFAULT = (*_DEAF, _signal.SIGPIPE, _signal.SIGXFSZ)
+_NOT_THERE, _NOT_EXECUTABLE = 127, 126
+_E2BIG, _ENOEXEC = 7, 8
 
 
 def supervise(pipes: tuple[int, int, int, int, int], folder: str, processes: int, command: list[str]) -> None:
@@ -33,11 +36,13 @@ def supervise(pipes: tuple[int, int, int, int, int], folder: str, processes: int
     try:
         if processes:
             resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
-        os.chdir(folder)
-        script = _start(command, (output, error), _read_environment(given))
+        script, broken = _run(folder, command, (output, error), _read_environment(given))
     except OSError as error_text:
         os.write(status, f"failed {command[0]}: {error_text.strerror}\n".encode())
         return
+    if broken:
+        os.write(error, f"starverse: {broken}\n".encode())
+        os.write(status, f"broken {broken}\n".encode())
     os.write(status, f"ready {os.getpid()} {script}\n".encode())
     _wait(status, control, script)
 
@@ -67,6 +72,47 @@ def _read_environment(given: int) -> dict[bytes, bytes]:
         if equals:
             environment[name] = value
     return environment
+
+
+def _run(
+    folder: str, command: list[str], logs: tuple[int, int], environment: dict[bytes, bytes]
+) -> tuple[int, str]:
+    """The script's process, and what is wrong with the script: then a process that ends at once, as a shell
+    would. Raises ``OSError`` for what is not the script's fault.
+    """
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        return _end_with(_NOT_THERE), f"--chdir {folder}: {error.strerror}"
+    try:
+        return _start(command, logs, environment), ""
+    except OSError as error:
+        os.stat(command[0])  # without a script it is not the script's fault
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            return _end_with(_NOT_THERE), f"the script's interpreter {_interpreter(command[0])} was not found"
+        if isinstance(error, PermissionError) or error.errno in (_E2BIG, _ENOEXEC):
+            return _end_with(
+                _NOT_EXECUTABLE
+            ), f"the script's interpreter {_interpreter(command[0])}: {error.strerror}"
+        raise
+
+
+def _end_with(code: int) -> int:
+    child = os.fork()
+    if child == 0:
+        os._exit(code)
+    return child
+
+
+def _interpreter(script: str) -> str:
+    """What the script's first line names, quoted, so that a stray carriage return can be seen."""
+    handle = os.open(script, os.O_RDONLY)
+    try:
+        line = os.read(handle, 256).split(b"\n", 1)[0]
+    finally:
+        os.close(handle)
+    words = line.removeprefix(b"#!").strip(b" \t").split(b" ", 1)
+    return repr(words[0].decode("utf-8", "replace"))
 
 
 def _start(command: list[str], logs: tuple[int, int], environment: dict[bytes, bytes]) -> int:

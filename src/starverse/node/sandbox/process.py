@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from starverse.domain.workloads.launch import LaunchSpec
@@ -17,7 +18,7 @@ from starverse.node.sandbox.driver import (
     enter_own_cgroups,
     working_folder,
 )
-from starverse.node.sandbox.staging import enter_as_user, staged_paths
+from starverse.node.sandbox.staging import enter_in_place, first_impassable
 
 
 class ProcessDriver:
@@ -33,7 +34,7 @@ class ProcessDriver:
     )
 
     def places(self, spec: LaunchSpec, folder: AllocationFolder) -> Places:
-        return Places(*_places(spec, folder))
+        return Places(*(os.path.realpath(path) for path, _ in _sources(spec, folder)))
 
     def check(self, spec: LaunchSpec, host: HostSetup) -> None:
         del host
@@ -42,6 +43,8 @@ class ProcessDriver:
             raise StartRefused(f"driver process cannot show {spec.mounts[0].target}; use driver bwrap")
 
     def start(self, start: Start) -> int:
+        if start.host.shims:  # nothing can be laid over it here as in a sandbox
+            shutil.copytree(start.host.shims, start.folder.run / "bin", dirs_exist_ok=True)
         child = os.fork()
         if child:
             return child
@@ -60,7 +63,8 @@ class ProcessDriver:
                 Path(path).write_text(str(os.getpid()))
         _close_all_but((0, 1, 2, start.start_errors, *start.pipes))
         places = self.places(start.spec, start.folder)
-        enter_as_user(_sources(start.spec, start.folder), start.spec.unix_uid)
+        uid = start.spec.unix_uid
+        enter_in_place([*_sources(start.spec, start.folder), *_python(start.host, uid)], uid)
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         os.setpgid(0, 0)
         os.umask(0o022)
@@ -81,14 +85,11 @@ def _sources(spec: LaunchSpec, folder: AllocationFolder) -> list[tuple[str, bool
     ]
 
 
-def _places(spec: LaunchSpec, folder: AllocationFolder) -> list[str]:
-    """The same paths as on the host; under a root platform where they are staged, since the platform's
-    own folders cannot be passed by the team's user.
-    """
-    sources = _sources(spec, folder)
-    if os.geteuid() == 0 and spec.unix_uid:
-        return staged_paths(len(sources))
-    return [path for path, _ in sources]
+def _python(host: HostSetup, uid: int | None) -> list[tuple[str, bool]]:
+    """The platform's Python, for the shims and for ``STARVERSE_PYTHON``, where the user cannot reach it."""
+    if not uid:
+        return []
+    return [(path, True) for path in host.python_folders if first_impassable(os.path.realpath(path), uid)]
 
 
 def _close_all_but(kept: tuple[int, ...]) -> None:

@@ -42,6 +42,35 @@ def enter_as_user(sources: list[tuple[str, bool]], uid: int | None) -> list[str]
     return staged
 
 
+def enter_in_place(sources: list[tuple[str, bool]], uid: int | None) -> None:
+    """As a root platform: show ``sources`` (path, read-only) at their own paths and become ``uid``; else
+    nothing.
+
+    A folder above a source that ``uid`` cannot pass is covered by an empty one which holds the sources only.
+    """
+    if os.geteuid() != 0 or not uid:
+        return
+    _enter_mount_namespace()
+    wanted = sorted((os.path.realpath(path), read_only) for path, read_only in sources)
+    handles = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in wanted]
+    for cover in sorted({top for path, _ in wanted if (top := first_impassable(path, uid))}):
+        syscalls.mount("tmpfs", cover, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=1m")
+    os.umask(0o022)
+    for (path, read_only), handle in zip(wanted, handles, strict=True):
+        _bind(handle, path, read_only)
+    drop_to(uid)
+
+
+def first_impassable(path: str, uid: int) -> str:
+    """The outermost folder above ``path`` that ``uid``, in its own group only, cannot pass; ``""``: none."""
+    for folder in reversed(Path(path).parents):
+        facts = folder.stat()
+        bit = stat.S_IXUSR if facts.st_uid == uid else stat.S_IXGRP if facts.st_gid == uid else stat.S_IXOTH
+        if not facts.st_mode & bit:
+            return str(folder)
+    return ""
+
+
 def staged_paths(count: int) -> list[str]:
     """Where a root platform's staged sources will be found, in order."""
     stage = next(path for path in _STAGES if Path(path).is_dir())
@@ -69,22 +98,31 @@ def _stage(sources: list[tuple[str, bool]]) -> list[str]:
     Sources are opened before, so that the tmpfs may cover their parents and no parent need be passable
     for the team's user.
     """
-    syscalls.unshare(syscalls.CLONE_NEWNS)
-    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    _enter_mount_namespace()
     handles = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in sources]
     stage = next(path for path in _STAGES if Path(path).is_dir())
     syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=1m")
     staged = staged_paths(len(sources))
     for target, (_, read_only), handle in zip(staged, sources, handles, strict=True):
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
-            os.mkdir(target)  # noqa: PTH102
-        else:
-            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
-        syscalls.mount(f"/proc/self/fd/{handle}", target, None, syscalls.MS_BIND | syscalls.MS_REC)
-        if read_only:
-            _make_read_only(target)
-        os.close(handle)
+        _bind(handle, target, read_only)
     return staged
+
+
+def _enter_mount_namespace() -> None:
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+
+
+def _bind(handle: int, target: str, read_only: bool) -> None:
+    """Show what is open as ``handle`` (which is closed) at ``target``, made where it is not there."""
+    if stat.S_ISDIR(os.fstat(handle).st_mode):
+        os.makedirs(target, exist_ok=True)  # noqa: PTH103
+    elif not os.path.lexists(target):
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
+    syscalls.mount(f"/proc/self/fd/{handle}", target, None, syscalls.MS_BIND | syscalls.MS_REC)
+    if read_only:
+        _make_read_only(target)
+    os.close(handle)
 
 
 def _make_read_only(target: str) -> None:

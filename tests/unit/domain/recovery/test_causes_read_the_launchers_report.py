@@ -31,6 +31,7 @@ CASES: dict[str, tuple[EndFacts, EndCause]] = {
     "exit 1": (EndFacts(report(1)), C.USER_CODE),
     "exit 99 without a notice": (EndFacts(report(99)), C.USER_CODE),
     "a signal of its own": (EndFacts(report(sig=11)), C.USER_CODE),
+    "interpreter that is not there": (EndFacts(report(127, failure="interpreter x")), C.USER_CODE),
     "out of memory": (EndFacts(report(sig=9, out_of_memory=True)), C.OUT_OF_MEMORY),
     "out of memory without a signal": (EndFacts(report(137, out_of_memory=True)), C.OUT_OF_MEMORY),
     "exit 0 after a notice": (EndFacts(noticed(0), N.RECLAIM), C.COMPLETED),
@@ -100,6 +101,7 @@ def test_every_cause_is_reached() -> None:
 
 def test_the_message_says_what_failed() -> None:
     assert end_cause(CASES["failed to start"][0])[1] == "no such image"
+    assert end_cause(CASES["interpreter that is not there"][0])[1] == "exit code 127: interpreter x"
     assert end_cause(CASES["killed after a notice"][0])[1] == "its cards were reclaimed; killed by SIGKILL"
 
 
