@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from starverse.engines.base import EngineUnavailable
 from starverse.node import processes
@@ -20,8 +23,36 @@ from starverse.node.template_runner import start_act
 PATIENCE_SECONDS = 3.0
 """For a launcher to end by itself once it was revoked; then it is killed."""
 
+COPY_SECONDS_MAX = 900.0
+"""For the last copy of a checkpoint template whose launcher was killed; the caller asks again meanwhile."""
 
-def clean_up(folder: AllocationFolder, tell: Callable[[], None]) -> None:
+
+class LastCopies:
+    """Last copies of checkpoint templates that are under way, each in a process of its own."""
+
+    def __init__(
+        self,
+        start: Callable[[Path], subprocess.Popen[str]] = lambda folder: start_act(folder, "final"),
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._start, self._elapsed = start, elapsed
+        self._acts: dict[str, tuple[subprocess.Popen[str], float]] = {}
+        self._lock = threading.Lock()
+
+    def finish(self, folder: AllocationFolder) -> None:
+        """See one through: it is begun where it was not; raises :class:`EngineUnavailable` while it goes on."""
+        with self._lock:
+            act, begun = self._acts.get(folder.path.name) or (self._start(folder.path), self._elapsed())
+            self._acts[folder.path.name] = (act, begun)
+            if not _wait(lambda: act.poll() is not None, 0.5):
+                if self._elapsed() - begun < COPY_SECONDS_MAX:
+                    raise EngineUnavailable("its last checkpoint is being copied; ask again")
+                act.kill()
+            act.communicate()
+            del self._acts[folder.path.name]
+
+
+def clean_up(folder: AllocationFolder, tell: Callable[[], None], copies: LastCopies) -> None:
     """Remove what is left; logs, outputs, state and report stay. ``tell`` lets a living launcher know.
 
     An allocation that nobody claimed is revoked for good. Raises :class:`EngineUnavailable` when
@@ -38,7 +69,7 @@ def clean_up(folder: AllocationFolder, tell: Callable[[], None]) -> None:
     _kill_tagged(folder.path.name)
     _remove_cgroups(folder)
     if not folder.has("report.json") and folder.has("state.json"):
-        _finish_for_launcher(folder)
+        _finish_for_launcher(folder, copies)
     _remove_folders(folder)
     write_atomically(folder / "cleaned", "")
 
@@ -81,12 +112,11 @@ def _remove_cgroups(folder: AllocationFolder) -> None:
         raise EngineUnavailable(f"control group {left[0]} does not empty")
 
 
-def _finish_for_launcher(folder: AllocationFolder) -> None:
+def _finish_for_launcher(folder: AllocationFolder, copies: LastCopies) -> None:
     """What a killed launcher could not do: the template's last copy, the rest of the outputs."""
     with contextlib.suppress(OSError, ValueError):
         if folder.read_spec().template is not None:
-            with start_act(folder.path, "final") as act:
-                act.communicate()
+            copies.finish(folder)
         finish_outputs(folder.path)
 
 

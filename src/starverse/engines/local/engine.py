@@ -31,7 +31,7 @@ from starverse.engines.base import (
     Presence,
 )
 from starverse.engines.local.channel_server import Answers, ChannelServer
-from starverse.engines.local.cleaning import clean_up
+from starverse.engines.local.cleaning import LastCopies, clean_up
 from starverse.engines.local.shims import write_shims
 from starverse.engines.local.starting import LauncherStarter
 from starverse.node.cards.source import CardSource
@@ -64,6 +64,7 @@ class LocalEngine:
         self._wakes: list[Callable[[], None]] = []
         self._host: HostSetup | None = None
         self._steered: dict[str, Desired] = {}
+        self._copies = LastCopies()
         self._lock = threading.Lock()
 
     @property
@@ -140,7 +141,7 @@ class LocalEngine:
             folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise EngineUnavailable(f"the allocation's folder cannot be made: {error.strerror}") from error
-        clean_up(folder, lambda: self._channel.send(allocation_id, Desired(stop=True)))
+        clean_up(folder, lambda: self._channel.send(allocation_id, Desired(stop=True)), self._copies)
         self._channel.forget(allocation_id)
         with self._lock:
             self._steered.pop(allocation_id, None)
