@@ -35,6 +35,9 @@ class ServerSettings(_Section):
     )
     db: str | None = Field(None, description="Database URL; none: SQLite in the data folder")
     timezone: str = Field("Asia/Shanghai", description="Zone of times that people write without one")
+    trusted_proxies: str = Field(
+        "", description="Proxies whose X-Forwarded-For is believed, as addresses with commas; none: nobody's"
+    )
     log_level: str = Field("info", pattern="debug|info|warning|error", description="What the server logs")
 
 

@@ -22,6 +22,7 @@ from starverse.app.platform import Platform, Settings
 from starverse.app.ports import Clock, RandomIds, SystemClock, Wakeups
 from starverse.config import Config
 from starverse.db import schema
+from starverse.db.server_lock import only_server
 from starverse.db.session import Database
 from starverse.domain.errors import Conflict, FieldFault, Invalid, Unavailable
 from starverse.engines.local import LocalEngine
@@ -96,7 +97,8 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
 
     ``clock`` ``None``: the machine's.
 
-    Raises ``Conflict`` when another server has the data folder, ``Invalid`` when the port is taken.
+    Raises ``Conflict`` when another server has the data folder or the database, ``Invalid`` when the port is
+    taken.
     """
     data = _prepare_folder(config.server.data)
     _configure_logging(config.server.log_level)
@@ -104,6 +106,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         stack.enter_context(_lock(data))
         database = Database(config.server.db or f"sqlite:///{data / 'starverse.db'}")
         stack.callback(database.close)
+        stack.enter_context(only_server(database))
         schema.upgrade(database)
         wakeups = Wakeups()
         engine = LocalEngine(
@@ -127,19 +130,25 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         stack.callback((data / API_URL_NAME).unlink, missing_ok=True)
         announce(address)
         app = make_app(platform, reconciler_status=driver.statuses)
-        asyncio.run(_run_http(app, sockets))
+        asyncio.run(_run_http(http_settings(app, config.server.trusted_proxies), sockets))
 
 
-async def _run_http(app: object, sockets: list[socket.socket]) -> None:
-    settings = uvicorn.Config(
+async def _run_http(settings: uvicorn.Config, sockets: list[socket.socket]) -> None:
+    await uvicorn.Server(settings).serve(sockets=sockets)
+
+
+def http_settings(app: object, trusted_proxies: str) -> uvicorn.Config:
+    """How HTTP is served. Whom ``X-Forwarded-For`` names is believed from the trusted proxies only."""
+    return uvicorn.Config(
         app,  # type: ignore[arg-type]
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=3,
         timeout_keep_alive=30,
         lifespan="on",
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=trusted_proxies,
     )
-    await uvicorn.Server(settings).serve(sockets=sockets)
 
 
 def _prepare_folder(data: Path) -> Path:
