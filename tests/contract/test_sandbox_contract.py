@@ -20,7 +20,7 @@ import pytest
 
 import starverse
 from starverse.domain.workloads.launch import LaunchSpec, Mount
-from starverse.engines.local.cleaning import clean_up
+from starverse.engines.local.cleaning import LastCopies, clean_up
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder
 from starverse.testing import sandbox_probe
@@ -81,7 +81,7 @@ class Platform:
             launcher.wait()
         if (self.data / "allocations").is_dir():
             for folder in (self.data / "allocations").iterdir():
-                clean_up(AllocationFolder(folder), lambda: None)
+                clean_up(AllocationFolder(folder), lambda: None, LastCopies(patience_seconds=60))
 
 
 def _give_all(path: Path, uid: int) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from starverse.client.api import Client, connect
-from starverse.engines.local.cleaning import clean_up
+from starverse.engines.local.cleaning import LastCopies, clean_up
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder
 from starverse.node.limits import find_cgroups
@@ -462,7 +462,7 @@ class LiveServer:
             wait_for(lambda name=name: self.launcher(name) is None, f"the end of launcher {name}", 5)  # type: ignore[misc]
         for name in self.allocations():
             if not self.allocation(name).has("cleaned"):
-                clean_up(self.allocation(name), lambda: None)
+                clean_up(self.allocation(name), lambda: None, LastCopies(patience_seconds=60))
 
 
 def clean_environment() -> dict[str, str]:

@@ -34,17 +34,18 @@ class LastCopies:
         self,
         start: Callable[[Path], subprocess.Popen[str]] = lambda folder: start_act(folder, "final"),
         elapsed: Callable[[], float] = time.monotonic,
+        patience_seconds: float = 0.5,
     ) -> None:
-        self._start, self._elapsed = start, elapsed
+        self._start, self._elapsed, self._patience_seconds = start, elapsed, patience_seconds
         self._acts: dict[str, tuple[subprocess.Popen[str], float]] = {}
         self._lock = threading.Lock()
 
     def finish(self, folder: AllocationFolder) -> None:
-        """See one through: it is begun where it was not; raises :class:`EngineUnavailable` while it goes on."""
+        """See one through, begun where it was not; raises :class:`EngineUnavailable` while it goes on."""
         with self._lock:
             act, begun = self._acts.get(folder.path.name) or (self._start(folder.path), self._elapsed())
             self._acts[folder.path.name] = (act, begun)
-            if not _wait(lambda: act.poll() is not None, 0.5):
+            if not _wait(lambda: act.poll() is not None, self._patience_seconds):
                 if self._elapsed() - begun < COPY_SECONDS_MAX:
                     raise EngineUnavailable("its last checkpoint is being copied; ask again")
                 act.kill()
