@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from starverse.db.session import Database
 from starverse.domain.errors import Conflict
 
-_TAKE = text("SELECT pg_try_advisory_lock(hashtextextended('starverse server ' || current_schema(), 0))")
+_KEY = "hashtextextended('starverse server ' || current_schema(), 0)"
+_TAKE = text(f"SELECT pg_try_advisory_lock({_KEY})")
+_GIVE = text(f"SELECT pg_advisory_unlock({_KEY})")
 
 
 @contextmanager
@@ -32,7 +35,8 @@ def only_server(database: Database) -> Iterator[None]:
         try:
             yield
         finally:
-            connection.invalidate()  # ends the session, and the lock with it: the pool would keep both
+            with suppress(DBAPIError):  # the session is gone already, and its locks with it
+                connection.execute(_GIVE)
 
 
 @contextmanager
