@@ -215,10 +215,12 @@ def _not_there(platform: Platform, allocation: Allocation, observation: Observat
     """Submitted and not claimed: cancelled or too late ends it, once the engine confirms nothing runs."""
     stopped = allocation.stop_requested_at is not None
     if allocation.state is not AllocationState.STARTING:
-        if observation.presence is Presence.UNKNOWN and allocation.alive_at is not None:
-            lease_over = now >= allocation.alive_at + timedelta(seconds=platform.settings.lease_seconds)
-            if lease_over and _clean(platform, allocation):
-                return _forgotten(platform, allocation)
+        if allocation.alive_at is None:
+            return ""
+        # It ran, and its folder knows nothing of that any more (a power cut): first it is revoked.
+        lease_over = now >= allocation.alive_at + timedelta(seconds=platform.settings.lease_seconds)
+        if lease_over and _clean(platform, allocation) and observation.presence is Presence.UNKNOWN:
+            return _forgotten(platform, allocation)
         return ""
     if not stopped and not is_too_late(platform, allocation):
         return ""
