@@ -74,8 +74,8 @@ class FakeTrial:
 
     def build(self, name: str, behaviour: Behaviour, **changes: Any) -> LaunchSpec:
         self._runs[name] = behaviour.run
-        if "chdir" in changes:
-            self._runs[name] = FakeRun(failure="there is no such folder")
+        if "driver" in changes:
+            self._runs[name] = FakeRun(failure="there is no such driver")
         return build_launch(Path("/nowhere"), name, **changes)
 
     def now(self) -> float:
@@ -260,7 +260,7 @@ def test_exit_code_and_signal_are_told_apart(
 
 
 def test_a_start_that_fails_says_why_and_was_never_ready(trial: Trial) -> None:
-    trial.engine.submit(trial.build("fails", SHORT, chdir="no/such/folder"))
+    trial.engine.submit(trial.build("fails", SHORT, driver="no such"))
     state = until_ended(trial, "fails")
     assert state.ready_at is None
     assert "no such" in state.failure.lower()

@@ -18,10 +18,10 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from starverse.app import jobs as job_cases
-from starverse.app.funding import terms_of
 from starverse.app.identity import Identity
 from starverse.app.job_views import lost_seconds
 from starverse.app.platform import Platform
+from starverse.app.running_costs import uncharged
 from starverse.db import allocations, charges, checkpoints, ledger, metering, price_books
 from starverse.db.charges import ChargedSegment, ChargeFilter, StoredCharge
 from starverse.db.jobs import get_many
@@ -39,8 +39,7 @@ from starverse.domain.pricing.rating import (
     charge_usages,
 )
 from starverse.domain.tariff import Tariff
-from starverse.domain.timespan import Timespan, ceil_to_second, floor_to_second, format_instant
-from starverse.domain.workloads.records import Allocation
+from starverse.domain.timespan import Timespan, format_instant
 
 _MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])")
 
@@ -344,33 +343,21 @@ def _open_estimates(
         and (chosen.job_ids is None or run.job_id in chosen.job_ids)
     ]
     jobs = get_many(connection, [run.job_id for run in running])
+    stand = metering.load_meters(connection, [run.id for run in running])
+    members = {
+        account_id: metering.member_changes(connection, account_id)
+        for account_id in {run.account_id for run in running}
+    }
     estimates = []
     for run in running:
         job = jobs[run.job_id]
-        if chosen.label in (None, job.spec.cost_label):
-            estimate = _estimate(connection, run, job.display_number, books, now)
-            if estimate is not None:
-                estimates.append(estimate)
+        open_ = uncharged(run, stand.get(run.id), members, books, now)
+        if open_ is not None and chosen.label in (None, job.spec.cost_label):
+            span = open_.span
+            estimates.append(
+                OpenEstimate(job.display_number, run.attempt, span.start, span.end, open_.amount)
+            )
     return tuple(estimates)
-
-
-def _estimate(
-    connection: Connection, run: Allocation, job: str, books: PriceBooks, now: datetime
-) -> OpenEstimate | None:
-    meter = metering.load_meter(connection, run.id)
-    assert run.ready_at is not None
-    since = meter.metered_until if meter else ceil_to_second(run.ready_at)
-    until = floor_to_second(now)
-    if until <= since:
-        return None
-    usage = Usage(
-        Subject(SubjectKind.ALLOCATION, run.id),
-        Timespan(since, until),
-        len(run.cards),
-        terms_of(connection, run),
-    )
-    priced = charge_usages([usage], books, meter.running if meter else None)
-    return OpenEstimate(job, run.attempt, since, until, priced.total)
 
 
 def _transfers(connection: Connection, charge: StoredCharge) -> tuple[ChargeTransfer, ...]:

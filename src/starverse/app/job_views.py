@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from starverse.app.platform import Platform
 from starverse.app.progress import last_progress
+from starverse.app.running_costs import uncharged
 from starverse.app.views import AllocationView, CardView, CheckpointView, JobView, NoticeView
 from starverse.db import accounts, allocations, checkpoints, inventory, jobs, metering, teams
 from starverse.db.metering import StoredBooks
@@ -48,6 +49,7 @@ class _Around:
     runs: dict[str, list[Allocation]]
     cards: dict[str, inventory.CardRow]
     charged: dict[str, Money]
+    meters: dict[str, metering.Meter]
     newest: dict[str, checkpoints.CheckpointRow]
     checkpoint_at: dict[tuple[str, int], datetime]
     emails: dict[str, str]
@@ -86,10 +88,19 @@ def plain(platform: Platform, connection: Connection, found: Sequence[Job]) -> l
 
 
 def of_array(platform: Platform, connection: Connection, tasks: Sequence[Job]) -> JobView:
-    """The whole of an array: the view of its first task, with how many tasks are in which state."""
-    first = plain(platform, connection, tasks[:1])[0]
+    """The whole of an array: the view of its first task, with how many tasks are in which state, and with
+    what all of them cost and lost.
+    """
+    around = _read_around(platform, connection, tasks)
     counts = Counter(task.state.value for task in tasks)
-    return replace(first, number=str(tasks[0].number), array_index=None, tasks=dict(counts))
+    return replace(
+        _view(tasks[0], around),
+        number=str(tasks[0].number),
+        array_index=None,
+        tasks=dict(counts),
+        cost_so_far=total([_cost_so_far(task, around) for task in tasks]),
+        lost_work_seconds=sum(_lost_by(task, around) for task in tasks),
+    )
 
 
 def lost_seconds(run: Allocation, checkpoint_at: datetime | None) -> int:
@@ -99,17 +110,35 @@ def lost_seconds(run: Allocation, checkpoint_at: datetime | None) -> int:
     return lost_work_seconds(checkpoint_at, run.ready_at, run.ended_at)
 
 
+def _cost_so_far(job: Job, around: _Around) -> Money:
+    """Charges, and what its open run would be charged now."""
+    parts = [around.charged.get(run.id, ZERO) for run in around.runs[job.id]]
+    for run in around.runs[job.id]:
+        open_ = uncharged(run, around.meters.get(run.id), around.members, around.books.books, around.now)
+        if open_ is not None:
+            parts.append(open_.amount)
+    return total(parts)
+
+
+def _lost_by(job: Job, around: _Around) -> int:
+    return sum(
+        lost_seconds(run, around.checkpoint_at.get((job.checkpoints_id, run.attempt)))
+        for run in around.runs[job.id]
+    )
+
+
 def _read_around(platform: Platform, connection: Connection, found: Sequence[Job]) -> _Around:
     ids = [job.id for job in found]
     lines = {job.checkpoints_id for job in found}
     runs = allocations.of_jobs(connection, ids)
     all_runs = [run for own in runs.values() for run in own]
-    people = {job.account_id for job in found}
+    people = {job.account_id for job in found} | {run.account_id for run in all_runs if run.open}
     owners = {job.team_id for job in found}
     return _Around(
         runs=runs,
         cards=inventory.load_cards(connection, {card for run in all_runs for card in run.cards}),
         charged=metering.charged_by_allocation(connection, ids),
+        meters=metering.load_meters(connection, [run.id for run in all_runs if run.open]),
         newest=checkpoints.newest_verified(connection, lines),
         checkpoint_at=checkpoints.newest_verified_before(connection, lines),
         emails=accounts.emails_of(connection, people),
@@ -150,7 +179,7 @@ def _view(job: Job, around: _Around) -> JobView:
         exit_signal=job.exit_signal,
         attempts=job.attempts,
         restart_count=max(0, job.attempts - 1),
-        node_list=fold_hosts(last.nodes) if last and last.open else "",
+        node_list=fold_hosts(last.nodes) if last and (last.open or job.ended_at is not None) else "",
         cost_label=spec.cost_label,
         comment=spec.comment,
         partition=last.zone if last else resources.zone,
@@ -159,10 +188,8 @@ def _view(job: Job, around: _Around) -> JobView:
         array_number=None if job.array_index is None else job.number,
         dependency_text=dependency_text(spec.dependencies),
         begin_at=spec.begin,
-        cost_so_far=total([around.charged.get(run.id, ZERO) for run in runs]),
-        lost_work_seconds=sum(
-            lost_seconds(run, around.checkpoint_at.get((job.checkpoints_id, run.attempt))) for run in runs
-        ),
+        cost_so_far=_cost_so_far(job, around),
+        lost_work_seconds=_lost_by(job, around),
         checkpoint=CheckpointView(newest.step, newest.attempt, newest.published_at) if newest else None,
         progress=None,
         price_hour=_hour_price(job, last, around),

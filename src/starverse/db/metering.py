@@ -123,6 +123,7 @@ def insert_hold(connection: Connection, hold: HoldRow) -> None:
 
 
 _BOOKS = select(price_books.c.id, price_books.c.effective_from).order_by(price_books.c.effective_from)
+_METERS = select(meters).where(meters.c.allocation_id.in_(bindparam("ids", expanding=True)))
 _SPANS = (
     select(holds.c.allocation_id, holds.c.seconds, holds.c.state)
     .where(holds.c.allocation_id.in_(bindparam("ids", expanding=True)))
@@ -201,11 +202,19 @@ def save_meter(connection: Connection, allocation_id: str, meter: Meter) -> None
 
 def load_meter(connection: Connection, allocation_id: str) -> Meter | None:
     """``None``: nothing was metered yet."""
-    row = connection.execute(select(meters).where(meters.c.allocation_id == allocation_id)).one_or_none()
-    if row is None:
-        return None
-    numerator, denominator = row.accrued.split("/")
-    return Meter(row.metered_until, RunningTotal(int(numerator), int(denominator)), json.loads(row.paid))
+    return load_meters(connection, [allocation_id]).get(allocation_id)
+
+
+def load_meters(connection: Connection, allocation_ids: Collection[str]) -> dict[str, Meter]:
+    """Allocation id -> its meter; those of which nothing was metered yet are left out."""
+    found: dict[str, Meter] = {}
+    if not allocation_ids:
+        return found
+    for row in connection.execute(_METERS, {"ids": list(allocation_ids)}):
+        numerator, denominator = row.accrued.split("/")
+        running = RunningTotal(int(numerator), int(denominator))
+        found[row.allocation_id] = Meter(row.metered_until, running, json.loads(row.paid))
+    return found
 
 
 def insert_charge(connection: Connection, charge: ChargeRow, now: datetime) -> None:
