@@ -161,6 +161,22 @@ def test_a_dataset_is_copied_verified_and_found_damaged(site: Site, operator: Pe
     assert person.post("/jobs", body)["jobs_count"] == 1
 
 
+def test_a_damaged_dataset_is_mended_by_the_very_content_it_had(
+    site: Site, operator: Person, shelf: Path
+) -> None:
+    made = operator.post("/datasets", dataset(shelf))
+    place = site.platform.paths.dataset(made["id"]) / "digits.csv"
+    place.chmod(0o644)
+    place.write_text("0,1,3\n")
+    again = operator.client.post(f"{PREFIX}/datasets", json=dataset(shelf))
+    assert again.status_code == 409, "nobody knows of the damage yet"
+    operator.post("/datasets/digits:verify", status=200)
+    mended = operator.post("/datasets", dataset(shelf))
+    assert (mended["version"], mended["state"]) == (2, "verified")
+    assert mended["manifest_digest"] == made["manifest_digest"]
+    assert operator.client.post(f"{PREFIX}/datasets", json=dataset(shelf)).status_code == 409
+
+
 def test_what_cannot_be_on_the_shelf_is_refused_whole(site: Site, operator: Person, shelf: Path) -> None:
     def refused(path: Path, **fields: str) -> int:
         return int(operator.client.post(f"{PREFIX}/datasets", json=dataset(path, **fields)).status_code)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from starverse.app import jobs
 from starverse.domain.errors import Conflict, Invalid, NoCapacity, NotEnoughMoney
 from starverse.domain.money import Money
 from starverse.domain.workloads.reasons import EndCause
@@ -33,6 +34,9 @@ def test_a_job_runs_and_is_charged_from_ready_to_its_end(world: World) -> None:
     done = world.job(lab, job.number)
     assert done.state is JobState.SUCCEEDED
     assert [run.cause for run in done.allocations] == [EndCause.COMPLETED]
+    with pytest.raises(Conflict, match="succeeded") as refused:
+        jobs.resume(world.platform, lab, job.number)
+    assert "submit the script again" in str(refused.value.hint)
     bill = world.bill(lab)
     # 100 s of one rtx4090 at 1.66 an hour, rounded down
     assert bill.total == Money(1_660_000 * 100 // 3600)
@@ -83,7 +87,6 @@ def test_cancelling_at_every_step_of_a_start_leaves_nothing_running_and_nothing_
         job = world.submit(lab, "--gres=gpu:rtx4090:8", name="train")
         for name in steps[:stop_after]:
             world.run_reconciler(name)
-        from starverse.app import jobs
 
         jobs.cancel(world.platform, lab, job.number)
         world.run(20)
@@ -167,13 +170,8 @@ def test_a_cost_limit_is_never_passed(world: World) -> None:
 def test_submitting_names_every_fault_and_what_would_fit(world: World) -> None:
     lab = world.team("lab", "10")
     with pytest.raises(Invalid) as wrong:
-        world.submit(lab, "--dataset=nothing", "--window=noon", "--dependency=afterok:77", "--tariff=idle")
-    assert [fault.field for fault in wrong.value.faults] == [
-        "--tariff",
-        "--window",
-        "--dataset",
-        "--dependency",
-    ]
+        world.submit(lab, "--dataset=nothing", "--window=noon", "--dependency=afterok:77")
+    assert [fault.field for fault in wrong.value.faults] == ["--window", "--dataset", "--dependency"]
     with pytest.raises(NoCapacity, match="9 rtx4090"):
         world.submit(lab, "--gres=gpu:rtx4090:9")
     with pytest.raises(NotEnoughMoney, match=r"13\.28") as money:

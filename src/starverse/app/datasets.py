@@ -2,7 +2,7 @@
 
 A copy is made aside, hashed as it is read, read back, and renamed to its place only when all of it is
 there. Links, devices and odd names are refused by name before anything is copied, and so is content that is
-there already.
+there already in sound versions.
 """
 
 from __future__ import annotations
@@ -273,7 +273,10 @@ def _record(
 
 
 def _refuse_repeat(before: tuple[Dataset, ...], manifest: Manifest) -> None:
-    same = next((version for version in before if version.manifest_digest == manifest.digest), None)
+    """A damaged version is mended by the next one with what it had."""
+    same = next(
+        (each for each in before if each.manifest_digest == manifest.digest and each.state != "damaged"), None
+    )
     if same is not None:
         raise Conflict(f"{same.name} version {same.version} has this very content already.")
 

@@ -53,9 +53,6 @@ from starverse.domain.workloads.specs import DependencyKind, JobSpec, Network
 from starverse.domain.workloads.states import JobState
 from starverse.engines.base import Capabilities
 
-SUBMITTABLE = frozenset({Tariff.ON_DEMAND, Tariff.SPOT})
-"""The tariffs a job can run on in this version."""
-
 ARRAY_TASKS_MAX = 10_000
 
 
@@ -95,7 +92,7 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
             faults += more
         price = _price(world, spec) if spec is not None and not faults else None
     if request.lint:
-        return _lint_result(understood, faults, price)
+        return _lint_result(platform, understood, faults, price)
     if faults or spec is None or price is None:
         raise Invalid(faults=faults)
     misfit = impossible(world.nodes, spec.resources)
@@ -117,7 +114,7 @@ def _repeated(
     return SubmitResult(
         job=job_views.with_allocations(platform, connection, [job])[0],
         jobs_count=len(jobs.by_number(connection, job.number, None)),
-        notices=_all_notices(understood),
+        notices=_all_notices(platform, understood),
         price=_price(world, job.spec),
     )
 
@@ -155,9 +152,6 @@ def _check(
             faults.append(resolved.fault())
         else:
             spec = resolved
-    if spec.tariff not in SUBMITTABLE:
-        names = " or ".join(sorted(SUBMITTABLE))
-        faults.append(FieldFault("--tariff", spec.tariff.value, f"{names} for a job in this version"))
     if spec.defer_until is not None:
         expected = "--begin TIME; starting in the cheapest window comes with the forecast, in a later version"
         faults.append(FieldFault("--defer-until", spec.defer_until.isoformat(), expected))
@@ -405,7 +399,7 @@ def _insert(
     return SubmitResult(
         job=view,
         jobs_count=count,
-        notices=_all_notices(understood),
+        notices=_all_notices(platform, understood),
         price=price,
     )
 
@@ -420,26 +414,33 @@ def _require_room(platform: Platform, connection: Connection, identity: Identity
         )
 
 
-def _all_notices(understood: sbatch.Submission) -> tuple[str, ...]:
-    return tuple(str(notice) for notice in understood.notices) + tuple(
+def _notices(platform: Platform, understood: sbatch.Submission) -> tuple[str, ...]:
+    """What the script's options call for, and what this server does not isolate where it has no sandbox."""
+    gaps = platform.engine.capabilities.cannot if platform.settings.driver == "process" else ()
+    told = (f"this server runs jobs without a sandbox; {'; '.join(gaps)}",) if gaps else ()
+    return (*(str(notice) for notice in understood.notices), *told)
+
+
+def _all_notices(platform: Platform, understood: sbatch.Submission) -> tuple[str, ...]:
+    return _notices(platform, understood) + tuple(
         f"line {line.line} is ignored: {line.text.strip()} ({line.reason})"
         for line in understood.ignored_lines
     )
 
 
 def _lint_result(
-    understood: sbatch.Submission, faults: list[FieldFault], price: PriceView | None
+    platform: Platform, understood: sbatch.Submission, faults: list[FieldFault], price: PriceView | None
 ) -> SubmitResult:
-    by_text = {(f.option, f.value): f.origin.line for f in understood.faults}
+    lines = {option.name: option.origin.line for option in understood.options}
+    lines |= {fault.field_fault().field: fault.origin.line for fault in understood.faults}
     return SubmitResult(
         job=None,
         jobs_count=0,
-        notices=tuple(str(notice) for notice in understood.notices),
+        notices=_notices(platform, understood),
         price=price,
         effective=tuple(EffectiveOption(o.name, o.value, str(o.origin)) for o in understood.options),
         ignored=tuple(OptionRemark(i.line, i.text, i.reason) for i in understood.ignored_lines),
         refused=tuple(
-            OptionRemark(by_text.get((fault.field, fault.value)), str(fault), f"expected {fault.expected}")
-            for fault in faults
+            OptionRemark(lines.get(fault.field), str(fault), f"expected {fault.expected}") for fault in faults
         ),
     )

@@ -26,7 +26,7 @@ FOLDER_BYTES_MAX = 100 * 1024**2
 ENTRY_SECONDS = 946_684_800
 """Every entry's time, 2000-01-01 UTC: late enough for zip archives made in the job."""
 _BIGGEST_SHOWN = 5
-_FAULTS_SHOWN = 20
+_FAULTS_SHOWN = 10
 _PIECE_BYTES = 1024**2
 
 
@@ -68,8 +68,8 @@ def pack_folder(folder: Path, *, bytes_max: int = FOLDER_BYTES_MAX) -> PackedFol
     if walk.faults:
         raise ClientError(
             "invalid",
-            "the folder cannot be packed: " + "; ".join(map(str, walk.faults[:_FAULTS_SHOWN])),
-            hint=f"leave these out with a line in {IGNORE_FILE_NAME}",
+            "the folder cannot be packed: " + _faults_text(walk.faults),
+            hint=f"leave these out with a line in {IGNORE_FILE_NAME}, or submit from another folder",
             faults=tuple(walk.faults),
         )
     files_bytes = sum(_file_bytes(entry) for entry in found)
@@ -82,6 +82,11 @@ def pack_folder(folder: Path, *, bytes_max: int = FOLDER_BYTES_MAX) -> PackedFol
     except BaseException:
         file.close()
         raise
+
+
+def _faults_text(faults: list[Fault]) -> str:
+    more = len(faults) - _FAULTS_SHOWN
+    return "; ".join(map(str, faults[:_FAULTS_SHOWN])) + (f"; and {more} more" if more > 0 else "")
 
 
 def _ignore_rules(root: Path) -> IgnoreRules:

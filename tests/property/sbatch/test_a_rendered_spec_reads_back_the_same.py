@@ -82,7 +82,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
     begin = draw(moments)
     defer = draw(moments)
     indices = draw(st.none() | st.lists(st.integers(0, 200), min_size=1, max_size=8, unique=True).map(sorted))
-    tariffs = [Tariff.ON_DEMAND, Tariff.SPOT, Tariff.IDLE, *([] if needs.cards else [Tariff.NO_GPU])]
+    tariffs = [Tariff.ON_DEMAND, Tariff.SPOT]
     values = st.text(
         alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"), max_size=20
     )

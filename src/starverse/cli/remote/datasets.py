@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from starverse.cli.remote import exit_codes
@@ -41,7 +43,7 @@ def ls(session: Session) -> None:
 @command("Show one dataset: where it comes from, its licence and its checksums.")
 @click.argument("name")
 def show(session: Session, name: str) -> None:
-    found = session.client().shelf.dataset(name)
+    found = _shown(session.client().shelf.dataset(name))
     plain = [(key, value) for key, value in found.items() if not isinstance(value, (dict, list))]
     session.emit(found, lambda: render_fields([*plain, ("mounted at", f"/dataset/{name}")]))
 
@@ -55,7 +57,7 @@ def show(session: Session, name: str) -> None:
 def add(session: Session, name: str, path: str, title: str, source: str, licence: str) -> None:
     folder = str((session.folder / path).resolve())
     request = {"name": name, "path": folder, "title": title, "source": source, "licence": licence}
-    made = session.client().shelf.add_dataset(request)
+    made = _shown(session.client().shelf.add_dataset(request))
     session.emit(made, lambda: str(made.get("name", name)))
     session.note(f"on the shelf; jobs mount it with --dataset {name} at /dataset/{name}")
 
@@ -64,7 +66,7 @@ def add(session: Session, name: str, path: str, title: str, source: str, licence
 @click.argument("name")
 def verify(session: Session, name: str) -> None:
     result = session.client().shelf.verify_dataset(name)
-    result = {**(result.get("dataset") or {}), **result}
+    result = _shown({**(result.get("dataset") or {}), **result})
     faults = result.get("faults") or []
     session.emit(
         result,
@@ -73,12 +75,23 @@ def verify(session: Session, name: str) -> None:
                 ("state", result.get("state")),
                 ("files", result.get("files")),
                 ("size", size_text(int(result.get("bytes") or 0))),
-                *(("fault", str(fault)) for fault in faults),
+                *(("fault", _fault_text(fault)) for fault in faults),
             ]
         ),
     )
     if faults:
         session.exit_code = exit_codes.FAILURE
+        session.note(f"to mend it, put the same content there again: starverse dataset add {name} PATH ...")
+
+
+def _shown(found: dict[str, Any]) -> dict[str, Any]:
+    """``version`` names the form of the answer in all that ``--json`` prints."""
+    return {"dataset_version" if field == "version" else field: value for field, value in found.items()}
+
+
+def _fault_text(fault: dict[str, Any]) -> str:
+    detail = f" ({fault['detail']})" if fault.get("detail") else ""
+    return f"{fault.get('path')}: {fault.get('kind')}{detail}"
 
 
 for each in (ls, show, add, verify):

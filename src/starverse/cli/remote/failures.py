@@ -10,6 +10,9 @@ from starverse.cli.remote import exit_codes
 from starverse.cli.remote.session import JSON_VERSION, Session
 from starverse.cli.remote.tables import visible
 
+FAULTS_SHOWN = 10
+"""As text; ``--json`` has them all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -20,6 +23,7 @@ class Failure:
     hint: str | None = None
     request_id: str | None = None
     faults: tuple[tuple[str, str, str], ...] = ()
+    retry_after_seconds: int | None = None
 
 
 def failure_of(error: BaseException) -> Failure | None:
@@ -37,13 +41,14 @@ def failure_of(error: BaseException) -> Failure | None:
         getattr(error, "hint", None),
         getattr(error, "request_id", None),
         tuple((str(fault.field), str(fault.value), str(fault.expected)) for fault in faults),
+        getattr(error, "retry_after_seconds", None),
     )
 
 
 def report(session: Session, failure: Failure) -> int:
     """Print the failure on stderr; the exit code."""
     if session.json:
-        error = {
+        error: dict[str, Any] = {
             "code": failure.code,
             "detail": failure.detail,
             "hint": failure.hint,
@@ -53,6 +58,8 @@ def report(session: Session, failure: Failure) -> int:
                 for field, value, expected in failure.faults
             ],
         }
+        if failure.retry_after_seconds:
+            error["retry_after_seconds"] = failure.retry_after_seconds
         session.note(json.dumps({"version": JSON_VERSION, "error": error}, ensure_ascii=False))
     else:
         session.note("\n".join(_lines(failure)))
@@ -65,10 +72,14 @@ def _lines(failure: Failure) -> list[str]:
         lines.append(f"starverse: {len(failure.faults)} things are wrong")
     else:
         lines.append("starverse: " + "\n  ".join(visible(line) for line in failure.detail.splitlines()))
-    for field, value, expected in failure.faults if len(failure.faults) > 1 else ():
+    for field, value, expected in failure.faults[:FAULTS_SHOWN] if len(failure.faults) > 1 else ():
         lines.append(f"  {visible(field)}: {visible(repr(value))}; expected {visible(expected)}")
+    if len(failure.faults) > FAULTS_SHOWN:
+        lines.append(f"  and {len(failure.faults) - FAULTS_SHOWN} more")
     if failure.hint:
         lines.append(f"hint: {visible(failure.hint)}")
+    if failure.retry_after_seconds:
+        lines.append(f"try again in {failure.retry_after_seconds} s")
     if failure.request_id and failure.code == "internal":
         lines.append(f"request id: {failure.request_id}")
     return lines

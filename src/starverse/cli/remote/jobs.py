@@ -223,10 +223,18 @@ def cancel(session: Session, jobs: tuple[str, ...], signal: str | None, yes: boo
 @click.argument("job", metavar="JOB")
 @yes_option()
 def resume(session: Session, job: str, yes: bool) -> None:
+    jobs = session.client().jobs
+    before = jobs.get(job)
+    hour = (before.get("price") or {}).get("hour")
+    if hour:
+        limit = length(before["time_limit_seconds"])
+        session.note(f"price: CNY {hour} per hour ({before['tariff']}), for at most {limit}")
     session.confirm(f"Queue job {job} again?", yes=yes)
-    found = session.client().jobs.resume(job)
-    session.emit(dict(found), lambda: str(found["number"]))
-    session.note(f"job {job} is {found['state']}; watch it: starverse job logs -f {job}")
+    found = jobs.resume(job)
+    number = found["number"]
+    session.emit(dict(found), lambda: str(number))
+    again = "is tried again" if number == before["number"] else f"goes on with job {job}"
+    session.note(f"job {number} {again}; watch it: starverse job logs -f {number}")
 
 
 @command("Print the run record: what reproduces the run.")

@@ -58,10 +58,7 @@ class Session:
 
     def emit(self, data: Mapping[str, Any], text: Callable[[], str]) -> None:
         """The command's answer: as JSON with ``--json``, else as text."""
-        if self.json:
-            answer = json.dumps({"version": JSON_VERSION, **data}, ensure_ascii=False, indent=2)
-        else:
-            answer = text()
+        answer = json.dumps(_versioned(data), ensure_ascii=False, indent=2) if self.json else text()
         if answer:
             self.write(answer + "\n")
 
@@ -78,8 +75,8 @@ class Session:
         self.stderr.flush()
 
     def asks(self) -> bool:
-        """Whether someone is there to answer a question."""
-        return not self.json and self.stdin.isatty() and self.stderr.isatty()
+        """Whether someone is there to answer a question; it goes to stderr, so ``--json`` changes nothing."""
+        return self.stdin.isatty() and self.stderr.isatty()
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something is destroyed or money is spent; a no ends the command."""
@@ -100,6 +97,11 @@ class Session:
 
             return getpass.getpass(prompt, stream=self.stderr)
         return self.stdin.readline().rstrip("\r\n")
+
+
+def _versioned(data: Mapping[str, Any]) -> dict[str, Any]:
+    """``version`` is always the one of what ``--json`` prints, whatever what is shown calls so."""
+    return {"version": JSON_VERSION, **{name: value for name, value in data.items() if name != "version"}}
 
 
 class Declined(Exception):

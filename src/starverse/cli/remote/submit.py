@@ -123,7 +123,10 @@ def _tell_submitted(session: Session, answer: Submitted, *, quiet: bool, data: b
     count = answer.get("jobs_count") or 1
     what = f"job {number}" if count == 1 else f"array {number} of {count} jobs"
     if not quiet:
-        session.note(f"submitted {what}; watch it: starverse job logs -f {number}")
+        first = number if count == 1 else answer["job"]["number"]
+        session.note(
+            f"submitted {what}; watch {'it' if count == 1 else 'its first'}: starverse job logs -f {first}"
+        )
 
 
 def _wait(session: Session, answer: Submitted) -> None:

@@ -51,24 +51,24 @@ def show(session: Session, name: str) -> None:
 
 
 @command("Add an account to a team.")
-@click.argument("team")
+@click.argument("name", metavar="TEAM")
 @click.argument("email")
 @click.option("--role", type=click.Choice(ROLES), default="member", show_default=True)
-def add(session: Session, team: str, email: str, role: str) -> None:
-    answer = session.client().people.add_member(team, email, role)
+def add(session: Session, name: str, email: str, role: str) -> None:
+    answer = session.client().people.add_member(name, email, role)
     session.emit(answer, lambda: "")
-    session.note(f"{email} is {role} of {team}")
+    session.note(f"{email} is {role} of {name}")
 
 
 @command("Take an account out of a team.")
-@click.argument("team")
+@click.argument("name", metavar="TEAM")
 @click.argument("email")
 @yes_option()
-def remove(session: Session, team: str, email: str, yes: bool) -> None:
-    session.confirm(f"Take {email} out of {team}?", yes=yes)
-    session.client().people.remove_member(team, email)
-    session.emit({"removed": email, "team": team}, lambda: "")
-    session.note(f"{email} is out of {team}")
+def remove(session: Session, name: str, email: str, yes: bool) -> None:
+    session.confirm(f"Take {email} out of {name}?", yes=yes)
+    session.client().people.remove_member(name, email)
+    session.emit({"removed": email, "team": name}, lambda: "")
+    session.note(f"{email} is out of {name}")
 
 
 for each in (create, ls, show, add, remove):

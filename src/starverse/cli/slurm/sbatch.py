@@ -15,7 +15,7 @@ _HELP = """
 Options that this platform understands, ignores with a notice or refuses with a reason are listed with
 their values by `starverse submit --lint SCRIPT`. Beside those of Slurm:
 
-  --tariff=TARIFF         on_demand (default), spot, idle or no_gpu
+  --tariff=TARIFF         on_demand (default) or spot
   --price-max=YUAN        bid per card-hour; default the list price
   --cost-max=YUAN         stop before the job has cost more
   --window=NAME           run only inside this window of the price book, such as night

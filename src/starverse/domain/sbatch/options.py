@@ -205,7 +205,7 @@ _CLIENT = (
 )  # fmt: skip
 
 _OURS = (
-    _supported("tariff", "", "TARIFF", "on_demand (default), spot, idle or no_gpu", _plain(values.tariff),
+    _supported("tariff", "", "TARIFF", "on_demand (default) or spot", _plain(values.tariff),
                variables="SBATCH_TARIFF"),
     _supported("price-max", "", "YUAN", "bid: at most so much per card-hour; default the list price",
                _plain(values.positive_money), variables="SBATCH_PRICE_MAX"),

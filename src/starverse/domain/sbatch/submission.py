@@ -146,7 +146,7 @@ def _spec(request: SubmitRequest, script: str, choice: Choice, resources: Resour
         script=script,
         arguments=request.arguments,
         resources=resources or Resources(),
-        tariff=_tariff(choice, resources),
+        tariff=_tariff(choice),
         price_max=choice.value("price-max", Money),
         cost_max=choice.value("cost-max", Money),
         window=choice.value("window", str),
@@ -183,15 +183,13 @@ def _default_name(request: SubmitRequest, choice: Choice) -> str:
         return "sbatch"
 
 
-def _tariff(choice: Choice, resources: Resources | None) -> Tariff:
+def _tariff(choice: Choice) -> Tariff:
     tariff = choice.value("tariff", Tariff)
     place = choice.value("partition", Place)
     if place is not None and place.tariff is not None:
         if tariff is not None and tariff != place.tariff:
             choice.fault("tariff", f"the tariff of the partition, {place.tariff}")
         tariff = Tariff(place.tariff)
-    if tariff is Tariff.NO_GPU and resources is not None and resources.cards:
-        choice.fault("tariff", f"another tariff, or no cards: {resources.cards} are asked for")
     return tariff or Tariff.ON_DEMAND
 
 

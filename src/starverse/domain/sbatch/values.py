@@ -186,14 +186,17 @@ def open_mode(text: str) -> OpenMode:
     raise BadValue("append or truncate")
 
 
+SUBMITTABLE = (Tariff.ON_DEMAND, Tariff.SPOT)
+
+
 def tariff(text: str) -> Tariff:
-    supported = (Tariff.ON_DEMAND, Tariff.SPOT, Tariff.IDLE, Tariff.NO_GPU)
+    """One of those that a job can run on in this version."""
     name = text.lower().replace("-", "_")
-    if name in supported:
+    if name in SUBMITTABLE:
         return Tariff(name)
-    expected = ", ".join(supported)
-    if name in {Tariff.RESERVED, Tariff.DAY, Tariff.MONTH, Tariff.YEAR}:
-        raise BadValue(f"{expected}; bookings and packages come in a later version")
+    expected = " or ".join(SUBMITTABLE)
+    if name in set(Tariff):
+        raise BadValue(f"{expected} for a job in this version")
     raise BadValue(expected)
 
 

@@ -61,6 +61,21 @@ def test_no_error_class_of_the_product_was_forgotten() -> None:
     assert {c.code for c in classes} <= set(CODES)
 
 
+def test_a_limit_says_when_to_try_again(api: FakeApi, line: CommandLine) -> None:
+    problem = {"code": "limit_exceeded", "detail": "Too many attempts.", "retry_after_seconds": 540}
+    api.on("GET", "/wallet", Reply(429, problem))
+    assert line.run("wallet").err.splitlines()[-1] == "try again in 540 s"
+    assert json.loads(line.run("wallet", "--json").err)["error"]["retry_after_seconds"] == 540
+
+
+def test_of_many_faults_the_first_are_printed_and_the_others_counted(api: FakeApi, line: CommandLine) -> None:
+    faults = [{"field": f"a{number}", "value": "", "expected": "b"} for number in range(775)]
+    api.on("GET", "/wallet", Reply(422, {"code": "invalid", "detail": "d", "faults": faults}))
+    lines = line.run("wallet").err.splitlines()
+    assert (len(lines), lines[0], lines[-1]) == (12, "starverse: 775 things are wrong", "  and 765 more")
+    assert len(json.loads(line.run("wallet", "--json").err)["error"]["faults"]) == 775
+
+
 def test_errors_with_json_are_one_object_on_stderr(api: FakeApi, line: CommandLine) -> None:
     problem = {
         "code": "invalid",

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
 
+import click
 import pytest
+
+from starverse.cli.remote.root import root
+from starverse.testing.command_lines import CommandLine
 
 SERVER = {"sqlalchemy", "fastapi", "starlette", "pydantic", "numpy", "uvicorn", "alembic", "psycopg", "yaml"}
 HEAVY = {"httpx2", "rich", "asyncio", "anyio", "ssl"}
@@ -55,6 +62,30 @@ CASES = {
         SERVER | {"rich", "click"},
     ),
 }
+
+
+def every_command() -> Iterator[tuple[str, ...]]:
+    """The words of each command and group of the tree."""
+
+    def below(words: tuple[str, ...], found: click.Command | None) -> Iterator[tuple[str, ...]]:
+        yield words
+        if isinstance(found, click.Group):
+            context = click.Context(found)
+            for name in found.list_commands(context):
+                yield from below((*words, name), found.get_command(context, name))
+
+    yield from below((), root)
+
+
+@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
+def test_every_command_explains_itself_without_a_warning(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ran = CommandLine("http://127.0.0.1:1", tmp_path).run(*words, "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert capsys.readouterr().out.startswith("Usage: starverse")
 
 
 @pytest.mark.parametrize(("call", "words", "banned"), CASES.values(), ids=CASES.keys())

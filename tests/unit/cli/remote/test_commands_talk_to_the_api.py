@@ -112,6 +112,57 @@ def test_destroying_asks_at_a_terminal(api: FakeApi, line: CommandLine) -> None:
     assert api.seen[-1].json == {"signal": "USR1"}
 
 
+def test_json_asks_at_a_terminal_too(api: FakeApi, line: CommandLine) -> None:
+    api.on("POST", "/topups", Reply(201, {"id": "t1", "state": "paid", "amount": "5.00"}))
+    assert line.run("topup", "5", "--json", stdin="n\n", terminal=True).code == 1
+    assert api.seen == []
+    ran = line.run("topup", "5", "--json", stdin="y\n", terminal=True)
+    assert (ran.code, ran.json["state"]) == (0, "paid")
+    assert "Pay in CNY 5?" in ran.err
+
+
+def test_a_resumed_job_shows_its_price_first_and_is_named_by_its_own_number(
+    api: FakeApi, line: CommandLine
+) -> None:
+    api.on("GET", "/jobs/12", examples.job("12", state="failed"))
+    api.on("POST", "/jobs/12:resume", Reply(202, examples.job("81", state="queued")))
+    ran = line.run("job", "resume", "12", stdin="n\n", terminal=True)
+    assert (ran.code, [seen.method for seen in api.seen]) == (1, ["GET"])
+    ran = line.run("job", "resume", "12", stdin="y\n", terminal=True)
+    assert ran.out == "81\n"
+    assert "price: CNY 0.996 per hour (spot), for at most 2 h" in ran.err.splitlines()[0]
+    assert ran.err.endswith("job 81 goes on with job 12; watch it: starverse job logs -f 81\n")
+
+
+def test_a_waiting_job_that_is_tried_again_keeps_its_number(api: FakeApi, line: CommandLine) -> None:
+    api.on("GET", "/jobs/12", examples.job("12", state="queued"))
+    api.on("POST", "/jobs/12:resume", Reply(202, examples.job("12", state="queued")))
+    assert "job 12 is tried again" in line.run("job", "resume", "12").err
+
+
+DATASET = {"name": "digits", "version": 2, "state": "damaged", "files": 2, "bytes": 9}
+
+
+def test_what_is_shown_never_hides_the_version_of_its_form(api: FakeApi, line: CommandLine) -> None:
+    api.on("GET", "/datasets/digits", DATASET)
+    api.on("POST", "/datasets/digits:verify", {**DATASET, "faults": []})
+    api.on("POST", "/datasets", Reply(201, DATASET))
+    about = ("--title", "T", "--source", "S", "--licence", "L")
+    for words in (("show", "digits"), ("verify", "digits"), ("add", "digits", ".", *about)):
+        shown = line.run("dataset", *words, "--json").json
+        assert (shown["version"], shown["dataset_version"]) == (1, 2), words
+
+
+def test_the_faults_of_a_dataset_are_told_plainly_with_what_mends_it(api: FakeApi, line: CommandLine) -> None:
+    fault = {"path": "raw/图像.bin", "kind": "size", "detail": "256 bytes, now 3"}
+    api.on("POST", "/datasets/digits:verify", {**DATASET, "faults": [fault]})
+    ran = line.run("dataset", "verify", "digits")
+    assert ran.code == 1
+    assert "raw/图像.bin: size (256 bytes, now 3)" in ran.out
+    assert "{" not in ran.out
+    assert "starverse dataset add digits" in ran.err
+
+
 def test_the_queue_asks_for_open_jobs_only(api: FakeApi, line: CommandLine) -> None:
     api.on("GET", "/jobs", {"items": [examples.job()], "next_cursor": None})
     line.run("queue")

@@ -167,7 +167,7 @@ def test_waiting_for_an_array_returns_the_highest_code_of_its_tasks(site: Site) 
         site.api.on("GET", f"/jobs/{task['id']}", task)
     ran = site.submit("--wait", "--array=2-3")
     assert ran.code == 137
-    assert "submitted array 15 of 2 jobs" in ran.err
+    assert "submitted array 15 of 2 jobs; watch its first: starverse job logs -f 15_2" in ran.err
 
 
 def test_a_script_from_stdin_and_a_wrapped_command(site: Site) -> None:

@@ -155,7 +155,13 @@ CONTRADICTIONS = [
     ("more nodes named than asked", "-N 1 -w a,b", "--nodelist", "at most 1"),
     ("a node wanted and not wanted", "-w a -x a,b", "--exclude", "no node that --nodelist names: a"),
     ("tariff and partition", "-p spot --tariff=on_demand", "--tariff", "the tariff of the partition"),
-    ("no_gpu with cards", "--tariff=no_gpu --gres=gpu:1", "--tariff", "no cards"),
+    (
+        "a tariff of a later version",
+        "--tariff=no_gpu --gres=gpu:1",
+        "--tariff",
+        "on_demand or spot for a job",
+    ),
+    ("a tariff there is not", "--tariff=foo --gres=gpu:1", "--tariff", "on_demand or spot"),
     (
         "put off before the beginning",
         "-b 2026-04-01 --defer-until=2026-03-20",
