@@ -15,14 +15,15 @@ from starverse.app.teams import give_credit
 from starverse.app.versions import require_version
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
 from starverse.db import accounts, ledger, teams
-from starverse.db.accounts import Account, Membership
+from starverse.db.accounts import Account
 from starverse.db.events import Event, record
-from starverse.db.metering import load_books
+from starverse.db.metering import load_books, member_changes
 from starverse.domain.errors import Conflict, FieldFault, Invalid, InvariantBroken, NotFound
 from starverse.domain.ids import LedgerAccountId, TransferId
 from starverse.domain.ledger.accounts import GIFTS, coupon
 from starverse.domain.ledger.transfers import Purpose, move
 from starverse.domain.money import MICRO_PER_FEN, ZERO, Money
+from starverse.domain.pricing.rating import MemberChange
 from starverse.domain.timespan import ceil_to_second, format_instant
 
 GRANT_MAX = Money(1_000_000_000_000)
@@ -222,11 +223,11 @@ def _set_member(
     if member is not None and member not in known:
         expected = f"one of {', '.join(known)}, or nothing" if known else "nothing: the book has no members"
         raise Invalid(faults=[FieldFault("member", member[:40], expected)])
-    before = accounts.memberships_of(connection, account.id)
+    before = member_changes(connection, account.id)
     since = ceil_to_second(now)
     if before and before[-1].since >= since:
         since = before[-1].since + timedelta(seconds=1)
-    accounts.add_membership(connection, platform.ids.uuid7(), account.id, Membership(member, since))
+    accounts.add_membership(connection, platform.ids.uuid7(), account.id, MemberChange(since, member))
 
 
 def _account(connection: Connection, email: str) -> Account:

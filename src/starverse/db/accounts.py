@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_,
 
 from starverse.db.tables import accounts, allocations, memberships, tokens
 from starverse.domain.ids import AccountId, AllocationId, TeamId, TokenId
+from starverse.domain.pricing.rating import MemberChange
 from starverse.domain.workloads.states import OPEN_ALLOCATION_STATES
 
 
@@ -37,14 +38,6 @@ class Token:
     scope: str
     created_at: datetime
     expires_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """A price-book class of an account from an instant on; ``member`` ``None``: none any more."""
-
-    member: str | None
-    since: datetime
 
 
 _TOKEN_COLUMNS = (
@@ -110,7 +103,7 @@ def set_flags(connection: Connection, account_id: AccountId, *, operator: bool, 
 
 
 def add_membership(
-    connection: Connection, membership_id: str, account_id: AccountId, membership: Membership
+    connection: Connection, membership_id: str, account_id: AccountId, membership: MemberChange
 ) -> None:
     """Raises ``IntegrityError`` when the account has a change at this very instant."""
     connection.execute(
@@ -124,16 +117,6 @@ def emails_of(connection: Connection, account_ids: Collection[str]) -> dict[str,
     """Address by id, of the accounts that exist."""
     rows = connection.execute(select(accounts.c.id, accounts.c.email).where(accounts.c.id.in_(account_ids)))
     return {row.id: row.email for row in rows}
-
-
-def memberships_of(connection: Connection, account_id: AccountId) -> tuple[Membership, ...]:
-    """Every change of an account's class, oldest first."""
-    rows = connection.execute(
-        select(memberships.c.member, memberships.c.since)
-        .where(memberships.c.account_id == account_id)
-        .order_by(memberships.c.since)
-    )
-    return tuple(Membership(row.member, row.since) for row in rows)
 
 
 def add_token(connection: Connection, token: Token, digest: str) -> None:
