@@ -25,6 +25,9 @@ from starverse.domain.errors import NotFound, TooLarge
 
 PIECE_BYTES = 1024**2
 _BLOCK = tarfile.BLOCKSIZE
+_FIRST_SECOND = int(datetime(1, 1, 2, tzinfo=UTC).timestamp())
+_LAST_SECOND = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp())
+"""A day short of the calendar, so that every time zone can show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +107,10 @@ def list_files(
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):
             own = beneath.Entry(normal, "file", status.st_size, status.st_mtime)
-            return Page((_shown(own),))
-        found = [
-            entry
-            for entry in beneath.list_entries(descriptor, normal)
-            if cursor is None or entry.path > cursor
-        ]
-    items = tuple(_shown(entry) for entry in found[:limit])
+            return Page((file_entry(own),))
+        shown = sorted(map(file_entry, beneath.list_entries(descriptor, normal)), key=lambda own: own.path)
+    found = [entry for entry in shown if cursor is None or entry.path > cursor]
+    items = tuple(found[:limit])
     return Page(items, items[-1].path if len(found) > limit else None)
 
 
@@ -184,6 +184,11 @@ def _exactly(descriptor: int, size: int) -> Iterator[bytes]:
     yield b"\0" * (-size % _BLOCK)
 
 
-def _shown(entry: beneath.Entry) -> FileEntry:
-    modified_at = datetime.fromtimestamp(int(entry.modified_seconds), UTC)
-    return FileEntry(entry.path, entry.kind, entry.bytes, modified_at)
+def file_entry(entry: beneath.Entry) -> FileEntry:
+    """What can be shown of a file, whatever its owner made of its name and time.
+
+    A name that is not UTF-8 has its other bytes as ``\\xNN``; a time beyond the calendar is its last day.
+    """
+    path = os.fsencode(entry.path).decode("utf-8", "backslashreplace")
+    seconds = min(max(int(entry.modified_seconds), _FIRST_SECOND), _LAST_SECOND)
+    return FileEntry(path, entry.kind, entry.bytes, datetime.fromtimestamp(seconds, UTC))
