@@ -394,6 +394,15 @@ def test_clean_may_be_repeated_and_keeps_the_report(trial: Trial) -> None:
     trial.engine.clean("never-heard-of")
 
 
+def test_a_submit_that_comes_after_the_clean_of_its_id_starts_nothing(trial: Trial) -> None:
+    trial.engine.clean("late")
+    trial.engine.submit(trial.build("late", SHORT))
+    assert trial.engine.running() == ()
+    assert see(trial, "late") == Observation(Presence.UNKNOWN)
+    trial.engine.clean("late")
+    assert see(trial, "late") == Observation(Presence.UNKNOWN)
+
+
 def test_fifty_in_a_row_leave_nothing(trial: Trial) -> None:
     quick = Behaviour("true", FakeRun(start_seconds=0.1, run_seconds=0.0))
     names = [f"many-{number}" for number in range(50)]
