@@ -45,7 +45,7 @@ def test_money_that_ends_while_the_server_is_away(server: LiveServer) -> None:
     (ended,) = check_charges(who, number)
     assert abs(instant(ended["ended_at"]) - report.ended_at) < 0.01
     assert ended["charged_micro"] <= 2000
-    assert job["checkpoint"] is not None
+    assert wait_for(lambda: who.job(number)["checkpoint"], "its checkpoint")
     assert "starverse: notice: no_money" in who.log(number)
     check_at_rest(server)
 
