@@ -10,10 +10,10 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from starverse.app.disk_space import bytes_free
+from starverse.app.etags import require_version
 from starverse.app.identity import Identity
 from starverse.app.offers import NodeView, node_view
 from starverse.app.platform import Platform
-from starverse.app.versions import require_version
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page, ReconcilerStatus
 from starverse.db import ledger, nodes, teams
 from starverse.db.events import Event, StoredEvent, newest, record

@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
+from starverse.app.etags import require_version
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.passwords import hash_password, password_fault
 from starverse.app.platform import Platform
 from starverse.app.teams import give_credit
-from starverse.app.versions import require_version
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
 from starverse.db import accounts, ledger, teams
 from starverse.db.accounts import Account

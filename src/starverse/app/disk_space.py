@@ -14,6 +14,11 @@ def bytes_free(platform: Platform) -> int:
     return found.f_bavail * found.f_frsize
 
 
+def may_start_anything(platform: Platform) -> bool:
+    """False while the data folder's file system is down to its reserve."""
+    return bytes_free(platform) >= platform.settings.disk_reserve_bytes
+
+
 def require_space(platform: Platform, more_bytes: int) -> None:
     """Raises :class:`Unavailable` unless so much can be stored without touching the reserve."""
     free = bytes_free(platform)

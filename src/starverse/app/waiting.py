@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from starverse.app.disk_space import may_start_anything
 from starverse.app.platform import Platform
 from starverse.app.snapshot import take_snapshot
-from starverse.app.starting import may_start_anything
 from starverse.domain.ids import JobId
 from starverse.domain.scheduling.decide import decide
 from starverse.domain.scheduling.why import explain

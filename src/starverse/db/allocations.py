@@ -68,11 +68,6 @@ def of_jobs(connection: Connection, job_ids: Collection[str]) -> dict[str, list[
     return found
 
 
-def not_closed(connection: Connection) -> list[Allocation]:
-    """Those whose money is not settled yet, open ones included."""
-    return _read(connection, allocations.c.closed_at.is_(None))
-
-
 def not_cleaned(connection: Connection, limit: int = 200) -> list[Allocation]:
     """Those that are over but whose leftovers on the node were not removed yet."""
     return _read(

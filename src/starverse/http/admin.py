@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from starverse.app import admin, admin_accounts, offers, price_books
 from starverse.app.admin_accounts import AccountChange, Grant
-from starverse.app.versions import version_of
+from starverse.app.etags import version_of
 from starverse.app.views import Page, ReconcilerStatus
 from starverse.domain.errors import FieldFault, Invalid
 from starverse.http.schemas_admin import (

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from starverse.app.versions import Changed
+from starverse.app.etags import Changed
 from starverse.domain.errors import (
     Conflict,
     FieldFault,

@@ -7,9 +7,9 @@ still holds on current rows. A decision that breaks a rule of the linter is not 
 from __future__ import annotations
 
 from starverse.app.apply_decision import apply_decision
+from starverse.app.disk_space import may_start_anything
 from starverse.app.platform import Platform
 from starverse.app.snapshot import take_snapshot
-from starverse.app.starting import may_start_anything
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.scheduling.decide import decide
 from starverse.domain.scheduling.linter import lint
