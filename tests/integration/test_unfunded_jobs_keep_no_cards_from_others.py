@@ -11,6 +11,7 @@ from starverse.app import price_books
 from starverse.app.apply_decision import POSTPONED_SECONDS, apply_decision
 from starverse.app.snapshot import take_snapshot
 from starverse.db import ledger
+from starverse.domain.cluster import NodeReport
 from starverse.domain.errors import Invalid, NotEnoughMoney
 from starverse.domain.ids import TransferId
 from starverse.domain.ledger.accounts import cash_id, gateway_id
@@ -19,6 +20,7 @@ from starverse.domain.money import Money
 from starverse.domain.scheduling.decide import decide
 from starverse.domain.scheduling.snapshot import Blocked
 from starverse.domain.workloads.states import JobState
+from starverse.testing.node_reports import node_report
 from starverse.testing.platforms import fresh_database
 from starverse.testing.worlds import World
 
@@ -99,6 +101,20 @@ def test_a_limit_below_its_first_second_is_refused_at_once(world: World) -> None
     with pytest.raises(Invalid) as wrong:
         world.submit(lab, ALL, "--cost-max=0.0001")
     assert [fault.field for fault in wrong.value.faults] == ["--cost-max"]
+
+
+@pytest.mark.parametrize("gres", ["--gres=gpu:h100:1", "--gres=gpu:1"])
+@pytest.mark.parametrize("nodes", [(), (node_report(model="h100"),)], ids=["no node yet", "cards not sold"])
+def test_what_has_no_price_is_refused_and_the_option_is_named(
+    tmp_path: Path, nodes: tuple[NodeReport, ...], gres: str
+) -> None:
+    with fresh_database("sqlite", tmp_path) as database:
+        world = World(database, tmp_path / "data", nodes=nodes)
+        lab = world.team("lab")
+        with pytest.raises(Invalid) as wrong:
+            world.submit(lab, gres)
+    assert [fault.field for fault in wrong.value.faults] == ["--gres"]
+    assert wrong.value.faults[0].expected
 
 
 def test_money_that_went_between_decision_and_placement_lets_others_go_first(world: World) -> None:

@@ -149,7 +149,7 @@ def _check(
     elif world.nodes:
         resolved = resolve_model(spec, prices)
         if isinstance(resolved, ModelChoices):
-            faults.append(resolved.fault())
+            faults.append(_unsold(world, spec) or resolved.fault())
         else:
             spec = resolved
     if spec.defer_until is not None:
@@ -167,6 +167,11 @@ def _check(
         faults.append(FieldFault("--net", "host", "none: the operator does not allow the host's network"))
     if spec.array is not None and len(spec.array.indices) > ARRAY_TASKS_MAX:
         faults.append(FieldFault("--array", f"{len(spec.array.indices)} tasks", f"at most {ARRAY_TASKS_MAX}"))
+    if not faults and _dearest_pool(world, spec) is None:
+        known = ", ".join(world.books.books.at(world.now).models)
+        faults.append(
+            FieldFault("--gres", spec.resources.card_model or "", f"a card that has a price: {known}")
+        )
     if not faults:
         faults += _limit_faults(platform, world, spec)
     faults += _check_names(connection, identity, spec, request)
@@ -202,6 +207,31 @@ def _list_prices(world: _World, spec: JobSpec) -> Mapping[str, Fraction]:
             rate = Fraction(book.list_price_of(model, fabric).micro)
             prices[model] = max(rate, prices.get(model, rate))
     return prices
+
+
+def _unsold(world: _World, spec: JobSpec) -> FieldFault | None:
+    """Cards such as are asked for are here, but not with its network or in its zone, or without a price."""
+    resources = spec.resources
+    anywhere = pools_asked(world.nodes, replace(resources, fabric=None, zone=None))
+    if not anywhere or not (resources.fabric or resources.zone or resources.card_model):
+        return None
+    what = resources.card_model or "cards"
+    pools = pools_asked(world.nodes, resources)
+    if pools:
+        book = world.books.books.at(world.now)
+        if any(book.sells(*pool) for pool in pools):
+            return None
+        names = ", ".join("/".join(pool) for pool in sorted(pools))
+        typed = f"gpu:{resources.card_model or ''}:{resources.cards_per_node}".replace("::", ":")
+        return FieldFault("--gres", typed, f"cards with a price: the price book has none for {names}")
+    in_zone = pools_asked(world.nodes, replace(resources, fabric=None))
+    if resources.fabric and in_zone:
+        fabrics = " or ".join(sorted({fabric for _, fabric in in_zone}))
+        return FieldFault("--constraint", resources.fabric, f"{fabrics}, which {what} have here")
+    zones = {
+        node.zone for node in world.nodes if pools_asked([node], replace(resources, zone=None, fabric=None))
+    }
+    return FieldFault("--partition", resources.zone or "", f"{' or '.join(sorted(zones))}, which has {what}")
 
 
 def _price(world: _World, spec: JobSpec) -> PriceView | None:
