@@ -30,7 +30,8 @@ def test_flags_win_over_the_environment_which_wins_over_the_file(tmp_path: Path)
 
 
 def test_variables_that_are_not_settings_are_left_alone() -> None:
-    load(None, {"STARVERSE_TOKEN": "secret", "STARVERSE_API": "http://x", "OTHER__PORT": "1"})
+    others = {"STARVERSE_TOKEN": "secret", "STARVERSE_API": "http://x", "OTHER__PORT": "1"}
+    assert load(None, others) == load(None, {})
 
 
 @pytest.mark.parametrize(

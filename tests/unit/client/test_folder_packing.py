@@ -131,7 +131,12 @@ def test_a_folder_over_the_cap_is_refused_with_its_biggest_entries(tmp_path: Pat
 
 def test_exactly_the_cap_is_accepted(tmp_path: Path) -> None:
     write(tmp_path, {"a": b"a" * 1000})
-    pack_folder(tmp_path, bytes_max=1000).close()
+    packed = pack_folder(tmp_path, bytes_max=1000)
+    assert packed.file.seek(0, 2) > 0
+    packed.close()
+    write(tmp_path, {"a": b"a" * 1001})
+    with pytest.raises(ClientError, match="may hold 1000 B"):
+        pack_folder(tmp_path, bytes_max=1000)
 
 
 def test_a_folder_that_is_there_already_costs_one_question(tmp_path: Path) -> None:
