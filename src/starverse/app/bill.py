@@ -145,7 +145,10 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class BillFilter:
-    """``job`` is a job number, task or id; ``month`` is ``YYYY-MM``; ``label`` a cost label."""
+    """``job`` is a job number, task or id; ``month`` is ``YYYY-MM``; ``label`` a cost label.
+
+    With none of them, the bill is that of the present month.
+    """
 
     job: str | None = None
     month: str | None = None
@@ -160,7 +163,7 @@ def show_bill(platform: Platform, identity: Identity, wanted: BillFilter) -> Bil
         job_ids = None
         if wanted.job is not None:
             job_ids = tuple(JobId(job.id) for job in job_cases.find_jobs(connection, identity, wanted.job))
-        ended = None if wanted.month is None else month_span(wanted.month, books.at(now).timezone)
+        ended = _span_of(wanted, now, books.at(now).timezone)
         chosen = ChargeFilter(identity.team_id, job_ids, wanted.label, ended)
         found = charges.list_charges(connection, chosen)
         shown = _views(connection, found, books)
@@ -170,6 +173,15 @@ def show_bill(platform: Platform, identity: Identity, wanted: BillFilter) -> Bil
         if ended is None or ended[0] < now <= ended[1]:
             running = _open_estimates(connection, chosen, books, now)
     return _bill(identity.team_name, shown, back, lost, running)
+
+
+def _span_of(wanted: BillFilter, now: datetime, zone: str) -> tuple[datetime, datetime] | None:
+    """(after, until] in which the charges end; ``None``: all of the job or label."""
+    if wanted.month is not None:
+        return month_span(wanted.month, zone)
+    if wanted.job is not None or wanted.label is not None:
+        return None
+    return month_span(now.astimezone(ZoneInfo(zone)).strftime("%Y-%m"), zone)
 
 
 def _bill(

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, select
 
+from starverse.db.statements import in_chunks
 from starverse.db.tables import allocations, charge_segments, charges, credit_backs, jobs
 from starverse.domain.ids import AccountId, AllocationId, ChargeId, JobId, TeamId, format_job_number
 from starverse.domain.money import Money
@@ -84,21 +85,31 @@ class ChargeFilter:
 def list_charges(connection: Connection, wanted: ChargeFilter) -> tuple[StoredCharge, ...]:
     """By start, then job."""
     conditions = [charges.c.team_id == wanted.team_id]
-    if wanted.job_ids is not None:
-        conditions.append(charges.c.job_id.in_(wanted.job_ids))
     if wanted.label is not None:
         conditions.append(charges.c.cost_label == wanted.label)
     if wanted.ended is not None:
         conditions.append(charges.c.end_at > wanted.ended[0])
         conditions.append(charges.c.end_at <= wanted.ended[1])
-    return _read(connection, conditions)
+    if wanted.job_ids is None:
+        return _read(connection, conditions)
+    found = [
+        charge
+        for some in in_chunks(wanted.job_ids)
+        for charge in _read(connection, [*conditions, charges.c.job_id.in_(some)])
+    ]
+    return tuple(sorted(found, key=lambda charge: (charge.start, charge.job_id)))
 
 
 def charges_of_allocations(
     connection: Connection, allocation_ids: Collection[AllocationId]
 ) -> tuple[StoredCharge, ...]:
     """Every charge of these allocations, by start."""
-    return _read(connection, [charges.c.allocation_id.in_(allocation_ids)])
+    found = [
+        charge
+        for some in in_chunks(allocation_ids)
+        for charge in _read(connection, [charges.c.allocation_id.in_(some)])
+    ]
+    return tuple(sorted(found, key=lambda charge: (charge.start, charge.job_id)))
 
 
 def get_charge(connection: Connection, charge_id: str) -> StoredCharge | None:
@@ -107,14 +118,13 @@ def get_charge(connection: Connection, charge_id: str) -> StoredCharge | None:
 
 def list_credit_backs(connection: Connection, wanted: ChargeFilter) -> tuple[CreditBack, ...]:
     """What came back to a team, by time; a ``label`` is not looked at."""
+    own = None if wanted.job_ids is None else frozenset(wanted.job_ids)
     query = (
         select(credit_backs, allocations.c.job_id)
         .join(allocations, allocations.c.id == credit_backs.c.allocation_id)
         .where(credit_backs.c.team_id == wanted.team_id)
         .order_by(credit_backs.c.created_at)
     )
-    if wanted.job_ids is not None:
-        query = query.where(allocations.c.job_id.in_(wanted.job_ids))
     if wanted.ended is not None:
         query = query.where(
             credit_backs.c.created_at > wanted.ended[0], credit_backs.c.created_at <= wanted.ended[1]
@@ -122,6 +132,7 @@ def list_credit_backs(connection: Connection, wanted: ChargeFilter) -> tuple[Cre
     return tuple(
         CreditBack(row.allocation_id, row.job_id, row.lost_seconds, row.amount_micro, row.created_at)
         for row in connection.execute(query)
+        if own is None or row.job_id in own
     )
 
 

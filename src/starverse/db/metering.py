@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
+from starverse.db.statements import in_chunks
 from starverse.db.tables import (
     charge_segments,
     charges,
@@ -134,8 +135,9 @@ _SPANS = (
 def hold_spans(connection: Connection, allocation_ids: Collection[str]) -> dict[str, list[tuple[int, str]]]:
     """Allocation id -> (seconds, state) of its holds, by hour."""
     found: dict[str, list[tuple[int, str]]] = {}
-    for row in connection.execute(_SPANS, {"ids": list(allocation_ids)}):
-        found.setdefault(row.allocation_id, []).append((row.seconds, row.state))
+    for some in in_chunks(allocation_ids):
+        for row in connection.execute(_SPANS, {"ids": some}):
+            found.setdefault(row.allocation_id, []).append((row.seconds, row.state))
     return found
 
 
@@ -178,16 +180,6 @@ def resolve_hold(connection: Connection, hold_id: str, state: str, now: datetime
         .values(state=state, resolved_at=now)
     ).rowcount
     return changed == 1
-
-
-def open_hold_total(connection: Connection, team_id: str) -> Money:
-    """What the team's open holds keep back."""
-    micro = connection.execute(
-        select(func.coalesce(func.sum(holds.c.amount_micro), 0)).where(
-            holds.c.team_id == team_id, holds.c.state == "open"
-        )
-    ).scalar_one()
-    return micro if isinstance(micro, Money) else Money(int(micro))
 
 
 def insert_meter(connection: Connection, allocation_id: str, meter: Meter) -> None:
@@ -258,12 +250,12 @@ def insert_charge(connection: Connection, charge: ChargeRow, now: datetime) -> N
 
 def charged_by_allocation(connection: Connection, job_ids: Collection[str]) -> dict[str, Money]:
     """Allocation id -> what was charged for it so far."""
-    rows = connection.execute(
-        select(charges.c.allocation_id, func.sum(charges.c.total_micro))
-        .where(charges.c.job_id.in_(job_ids))
-        .group_by(charges.c.allocation_id)
-    )
-    return {row[0]: _money(row[1]) for row in rows}
+    sums = select(charges.c.allocation_id, func.sum(charges.c.total_micro)).group_by(charges.c.allocation_id)
+    return {
+        row[0]: _money(row[1])
+        for some in in_chunks(job_ids)
+        for row in connection.execute(sums.where(charges.c.job_id.in_(some)))
+    }
 
 
 def insert_credit_back(

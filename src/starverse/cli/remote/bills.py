@@ -15,7 +15,7 @@ from starverse.client.shapes import Bill
 
 @command("Print the bill of a job, a month or a cost label, segment by segment.")
 @click.option("--job", metavar="N", help="One job, or all tasks of an array.")
-@click.option("--month", metavar="YYYY-MM", help="Default: all there is.")
+@click.option("--month", metavar="YYYY-MM", help="Default: this month; with --job or --label, all.")
 @click.option("--label", metavar="LABEL", help="Jobs submitted with --account=LABEL.")
 def bill(session: Session, job: str | None, month: str | None, label: str | None) -> None:
     found = session.client().money.bill(job=job, month=month, label=label)
