@@ -13,6 +13,7 @@ from starverse.domain.errors import Conflict, Invalid, NoCapacity, NotEnoughMone
 from starverse.domain.money import Money
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.states import JobState
+from starverse.testing.node_reports import node_report
 from starverse.testing.platforms import POSTGRES_VARIABLE, fresh_database
 from starverse.testing.worlds import World
 
@@ -178,6 +179,28 @@ def test_submitting_names_every_fault_and_what_would_fit(world: World) -> None:
         world.submit(lab, "--gres=gpu:rtx4090:8")
     assert "3.984" in str(money.value.hint)
     assert "6.64" in str(money.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "expected"),
+    [
+        (("--gres=gpu:rtx4090:1", "--constraint=ib"), "--constraint", "eth, which rtx4090 have here"),
+        (("--gres=gpu:1", "--constraint=ib"), "--constraint", "eth, which cards have here"),
+        (("--gres=gpu:h900:1",), "--gres", "cards with a price: the price book has none for h900/eth"),
+    ],
+    ids=["a network of other cards", "a network of no cards", "cards without a price"],
+)
+def test_a_refusal_names_what_keeps_the_cards_that_are_here(
+    tmp_path: Path, options: tuple[str, ...], field: str, expected: str
+) -> None:
+    with fresh_database("sqlite", tmp_path) as database:
+        world = World(
+            database, tmp_path / "data", nodes=(node_report(), node_report("node-2", model="h900", cards=4))
+        )
+        with pytest.raises(Invalid) as refused:
+            world.submit(world.team("lab"), *options)
+        assert [fault.field for fault in refused.value.faults] == [field]
+        assert expected in refused.value.faults[0].expected
 
 
 def test_a_refusal_for_money_lists_only_what_the_money_there_would_pay(world: World) -> None:

@@ -18,6 +18,7 @@ def job_environment(spec: LaunchSpec, places: Places, python: str) -> dict[str, 
 def _defaults(spec: LaunchSpec, places: Places) -> dict[str, str]:
     return {
         "PATH": f"{places.run}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": f"{places.run}/bin/lib",
         "LANG": "C.UTF-8",
         "SHELL": "/bin/bash",
         "USER": "user",

@@ -143,6 +143,9 @@ def _plain(pick: Callable[[AccountingLine], object]) -> Callable[[AccountingLine
     return lambda row, zone: one_line(str(pick(row)))
 
 
+_NOT_GATHERED = "00:00:00"
+"""What sacct prints of CPU time where no plugin gathers it (``JobAcctGatherType=jobacct_gather/none``)."""
+
 FIELDS: tuple[SacctField, ...] = (
     SacctField("Account", 10, _plain(lambda row: row.account)),
     SacctField("AllocCPUS", 10, _plain(lambda row: row.cpus)),
@@ -162,6 +165,7 @@ FIELDS: tuple[SacctField, ...] = (
     SacctField("JobID", -12, _plain(lambda row: row.job_id)),
     SacctField("JobIDRaw", -12, _plain(lambda row: row.number)),
     SacctField("JobName", 10, _plain(lambda row: row.name)),
+    SacctField("MaxRSS", 10, _plain(lambda row: "")),
     SacctField("NCPUS", 10, _plain(lambda row: row.cpus)),
     SacctField("NNodes", 8, _plain(lambda row: row.nodes_count)),
     SacctField("NodeList", 15, _plain(lambda row: fold_nodes(row.nodes) or "None assigned")),
@@ -178,9 +182,12 @@ FIELDS: tuple[SacctField, ...] = (
     SacctField("State", 10, _plain(lambda row: row.state)),
     SacctField("Submit", 19, _date(lambda row: row.submit_at)),
     SacctField("SubmitLine", 20, _plain(lambda row: row.submit_line)),
+    SacctField("SystemCPU", 10, _plain(lambda row: _NOT_GATHERED)),
     SacctField("Timelimit", 10, _plain(lambda row: full_span(row.time_limit_seconds))),
     SacctField("TimelimitRaw", 10, _plain(lambda row: (row.time_limit_seconds or 0) // 60)),
+    SacctField("TotalCPU", 10, _plain(lambda row: _NOT_GATHERED)),
     SacctField("UID", 6, _plain(lambda row: row.user_id)),
     SacctField("User", 9, _plain(lambda row: row.user)),
+    SacctField("UserCPU", 10, _plain(lambda row: _NOT_GATHERED)),
     SacctField("WorkDir", 20, _plain(lambda row: row.work_dir)),
 )

@@ -131,10 +131,21 @@ def _problem(read: Read, environ: Mapping[str, str]) -> str | None:
     for name in ("ntasks", "ntasks-per-node", "cpus-per-task"):
         if name in read and not (read.get(name).isdecimal() and int(read.get(name))):
             return f"Invalid numeric value {read.get(name)!r} for --{name}."
+    if not _has_processors(read, environ):
+        job = environ["SLURM_JOB_ID"]
+        return f"Unable to create step for job {job}: More processors requested than permitted"
     gpus = read.get("gpus-per-task").rpartition(":")[2]
     if gpus and not gpus.isdecimal():
         return f"Invalid value {read.get('gpus-per-task')!r} for --gpus-per-task."
     return None
+
+
+def _has_processors(read: Read, environ: Mapping[str, str]) -> bool:
+    """Whether the job has a processor for each of the ranks asked for, where both are known."""
+    has = environ.get("SLURM_CPUS_ON_NODE", "")
+    each = read.get("cpus-per-task") or environ.get("SLURM_CPUS_PER_TASK", "1")
+    known = "ntasks" in read and has.isdecimal() and each.isdecimal()
+    return not known or "overcommit" in read or int(read.get("ntasks")) * int(each) <= int(has)
 
 
 def _step(read: Read, environ: Mapping[str, str]) -> Step:

@@ -287,6 +287,17 @@ def test_srun_splits_the_cards_between_ranks(inside: CommandLine, tmp_path: Path
     assert shown(inside, tmp_path, "sh", "-c", say) == ["3,5,6,7", "3,5,6,7"]
 
 
+def test_srun_starts_no_more_ranks_than_the_job_has_processors_for(inside: CommandLine) -> None:
+    inside.environ = {**inside.environ, "SLURM_CPUS_ON_NODE": "4", "SLURM_CPUS_PER_TASK": "2"}
+    ran = inside.shim("srun", "-n3", "true")
+    assert ran.code == 1
+    assert ran.err.startswith(
+        "srun: error: Unable to create step for job 12: More processors requested than permitted"
+    )
+    for words in (("-n2",), ("-n4", "-c1"), ("-n3", "--overcommit")):
+        assert inside.shim("srun", *words, "true").code == 0, words
+
+
 def test_srun_labels_whole_lines(inside: CommandLine) -> None:
     ran = inside.shim("srun", "-l", "-n11", "sh", "-c", "printf 'a\\nno end'; echo oops >&2")
     assert ran.code == 0

@@ -174,6 +174,12 @@ def test_sacct_widths_and_wrong_fields() -> None:
         "train-a-long-name    COM+ ",
         "arr                  CAN+ ",
     ]
+    assert [field.name for field in read_fields("TotalCPU,usercpu,systemcpu,maxrss")[0]] == [
+        "TotalCPU",
+        "UserCPU",
+        "SystemCPU",
+        "MaxRSS",
+    ]
     assert read_fields("JobID,foo") == ([], 'Invalid field requested: "foo"')
     assert read_fields("JobID%x") == ([], 'Invalid field requested: "JobID%x"')
 

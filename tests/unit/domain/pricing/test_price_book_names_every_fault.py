@@ -116,6 +116,13 @@ def test_the_shipped_book_is_read_as_it_is_written() -> None:
     assert book.warnings == ()
 
 
+@pytest.mark.parametrize("date", ["2026-13-01", "2026-02-30T00:00:00+08:00", "2026-03-01 25:00:00"])
+def test_a_date_that_there_is_not_hides_no_other_fault(date: str) -> None:
+    with pytest.raises(Invalid) as wrong:
+        edited_book(("2026-03-01T00:00:00+08:00", date), ('"0.625"', '"x"'))
+    assert {fault.field for fault in wrong.value.faults} == {"effective_from", "tariffs.month.factor"}
+
+
 def test_an_unknown_model_is_refused_with_the_models_there_are() -> None:
     with pytest.raises(Invalid, match=r"rtx5090/eth.*rtx3090, rtx4090, rtx4090/ib"):
         edited_book().list_price_of("rtx5090")
