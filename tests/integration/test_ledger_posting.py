@@ -121,7 +121,6 @@ def test_a_hold_is_taken_posted_in_part_and_refunded(database: Database) -> None
         wallet = ledger.team_wallet(connection, TEAM)
         assert (wallet.free(NOW), wallet.held) == (Money(600_000), Money(400_000))
         assert [held.transfer for held in ledger.open_holds_of_team(connection, TEAM)] == [HOLD]
-        assert [held.transfer for held in ledger.open_holds_of_subject(connection, "allocation-1")] == [HOLD]
     with database.write() as connection:
         assert ledger.post(connection, [posted], NOW).status is Status.CREATED
         assert ledger.post(connection, [refund(tid("back"), posted, Money(50_000))], NOW).ok

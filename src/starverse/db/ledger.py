@@ -148,12 +148,6 @@ def open_holds_of_team(connection: Connection, team_id: TeamId) -> tuple[StoredT
     return tuple(_stored(row) for row in connection.execute(query))
 
 
-def open_holds_of_subject(connection: Connection, subject: str) -> tuple[StoredTransfer, ...]:
-    """The open holds about one allocation, reservation or package, in the order taken."""
-    query = _select_open_holds().where(transfers.c.subject == subject).order_by(transfers.c.sequence)
-    return tuple(_stored(row) for row in connection.execute(query))
-
-
 def overdue_holds(connection: Connection, now: datetime, limit: int) -> tuple[StoredTransfer, ...]:
     """At most ``limit`` open holds whose ``expires_at`` has passed, the longest overdue first."""
     query = (

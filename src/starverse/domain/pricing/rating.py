@@ -8,7 +8,7 @@ so the total depends neither on when nor on how often nor in which order the met
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -270,29 +270,6 @@ def charged_cards(terms: Terms, cards: int, book: PriceBook) -> int:
     """The cards a charge counts: ``no_gpu`` counts one, whatever the instance has (pricing.md, no_gpu)."""
     replaced = book.metered[terms.tariff].cards if terms.tariff in book.metered else None
     return cards if replaced is None else replaced
-
-
-def merge_adjacent(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Join neighbours of the same rate and reasons, as a meter's many closings of one segment give them."""
-    merged: list[Segment] = []
-    for segment in segments:
-        last = merged[-1] if merged else None
-        if (
-            last is not None
-            and last.span.end == segment.span.start
-            and (last.tariff, last.cards, last.rate, last.factors)
-            == (segment.tariff, segment.cards, segment.rate, segment.factors)
-            and segment.factors.hours is None
-        ):
-            merged[-1] = replace(
-                last,
-                span=Timespan(last.span.start, segment.span.end),
-                exact=last.exact + segment.exact,
-                amount=last.amount + segment.amount,
-            )
-        else:
-            merged.append(segment)
-    return tuple(merged)
 
 
 def _steps_of_part(terms: Terms, part: Timespan, book: PriceBook) -> list[RateStep]:

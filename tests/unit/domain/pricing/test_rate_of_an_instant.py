@@ -17,11 +17,10 @@ from starverse.domain.pricing.rating import (
     SubjectKind,
     Terms,
     charge_usages,
-    merge_adjacent,
     rate_at,
 )
 from starverse.domain.tariff import Tariff
-from starverse.testing.pricing import SUBJECT, at, books_of, edited_book, split, terms, usage
+from starverse.testing.pricing import at, books_of, edited_book, split, terms, usage
 
 DAY, NIGHT = "2026-03-10 12:00", "2026-03-10 23:30"
 EDU = replace(terms(), member="edu")
@@ -165,14 +164,6 @@ def test_a_running_total_survives_storage_and_never_goes_back() -> None:
     assert restored.add(Fraction(1, 3))[1].micro == 1
     with pytest.raises(InvariantBroken):
         total.add(Fraction(-1))
-
-
-def test_closings_of_one_segment_are_shown_as_one() -> None:
-    whole = usage("2026-03-10 22:00", "2026-03-11 01:00")
-    parts = split(whole, [at("2026-03-10 22:20"), at("2026-03-10 23:00"), at("2026-03-11 00:13:07")])
-    merged = merge_adjacent(charge_usages(parts, books_of()).segments)
-    assert merged == charge_usages([whole], books_of()).segments
-    assert whole.subject == SUBJECT
 
 
 def test_a_tariff_the_book_does_not_sell_is_refused_with_those_it_does() -> None:
