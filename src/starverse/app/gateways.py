@@ -28,7 +28,7 @@ _SIGNATURE = re.compile(r"t=(\d{1,12}),v1=([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
-class SignedNotice:
+class SignedNotification:
     """A notification as it travels: its body and the value of its signature header."""
 
     body: bytes
@@ -40,11 +40,11 @@ class PaymentStart:
     """What starting a payment came to: a page to pay on, or (the mock) a payment made at once."""
 
     pay_url: str | None
-    notice: SignedNotice | None = None
+    notice: SignedNotification | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class PaymentNotice:
+class PaymentNotification:
     """A verified notification: this order was paid."""
 
     order: str
@@ -61,7 +61,7 @@ class Gateway(Protocol):
         """Begin a payment; a repeat for the same order is the same payment."""
         ...
 
-    def read(self, notice: SignedNotice, now: datetime) -> PaymentNotice:
+    def read(self, notice: SignedNotification, now: datetime) -> PaymentNotification:
         """Verify a notification; raises :class:`Unauthenticated` unless the provider itself sent it now."""
         ...
 
@@ -88,14 +88,14 @@ class MockGateway:
             },
             sort_keys=True,
         ).encode()
-        return PaymentStart(None, SignedNotice(body, self.sign(body, now)))
+        return PaymentStart(None, SignedNotification(body, self.sign(body, now)))
 
     def sign(self, body: bytes, now: datetime) -> str:
         """The value of the signature header for a body sent now."""
         seconds = str(int(now.timestamp()))
         return f"t={seconds},v1={self._mac(seconds, body)}"
 
-    def read(self, notice: SignedNotice, now: datetime) -> PaymentNotice:
+    def read(self, notice: SignedNotification, now: datetime) -> PaymentNotification:
         found = _SIGNATURE.fullmatch(notice.signature)
         if found is None or not hmac.compare_digest(found[2], self._mac(found[1], notice.body)):
             raise Unauthenticated("The notification's signature does not match its body.")
@@ -103,7 +103,7 @@ class MockGateway:
             raise Unauthenticated("The notification is too old (or from the future); send it anew.")
         try:
             raw = json.loads(notice.body)
-            return PaymentNotice(str(raw["order"]), Money(raw["amount_micro"]))
+            return PaymentNotification(str(raw["order"]), Money(raw["amount_micro"]))
         except (ValueError, KeyError, TypeError) as error:
             fault = FieldFault("body", notice.body[:80].decode("utf-8", "replace"), "a payment notification")
             raise Invalid(faults=[fault]) from error

@@ -13,7 +13,7 @@ from datetime import datetime
 import structlog
 from sqlalchemy import Connection
 
-from starverse.app.gateways import Gateway, SignedNotice, gateway_named, gateways_of
+from starverse.app.gateways import Gateway, SignedNotification, gateway_named, gateways_of
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.one_by_one import Round, each
@@ -103,7 +103,7 @@ def get_topup(platform: Platform, identity: Identity, topup_id: str) -> TopUpVie
     return _view(platform, identity, topup_id)
 
 
-def notify(platform: Platform, provider_name: str, notice: SignedNotice) -> str:
+def notify(platform: Platform, provider_name: str, notice: SignedNotification) -> str:
     """Take a provider's signed notification: the order's money arrives, once. Returns the order's id."""
     if provider_name not in gateways_of(platform):
         raise NotFound(f"There is no payment provider {provider_name!r} here.")

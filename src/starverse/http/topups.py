@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
 
 from starverse.app import topups
-from starverse.app.gateways import SIGNATURE_HEADER, SignedNotice
+from starverse.app.gateways import SIGNATURE_HEADER, SignedNotification
 from starverse.app.topups import RefundRequest, TopUpRequest
 from starverse.http.schemas_money import (
     AutoTopUpIn,
@@ -92,5 +92,5 @@ def take_notification(
     signature: Annotated[str, Header(alias=SIGNATURE_HEADER, max_length=200)] = "",
 ) -> NotificationOut:
     """A provider's signed notification that an order was paid; a repeat changes nothing."""
-    order = topups.notify(platform, provider, SignedNotice(body, signature))
+    order = topups.notify(platform, provider, SignedNotification(body, signature))
     return NotificationOut(order=order)
