@@ -226,3 +226,18 @@ def test_the_end_of_a_whole_time_limit_is_no_lack_of_money(world: World) -> None
     world.run(5)
     done = world.job(lab, job.number)
     assert done.allocations[0].cause is EndCause.TIME_LIMIT
+
+
+def test_a_run_that_nobody_saw_keeps_the_cause_of_its_end(world: World) -> None:
+    """The server is away from its start until its window has closed: the window ended it, not the wallet."""
+    lab = world.team("lab")
+    world.clock.advance(hours=21, minutes=40)  # 07:40
+    world.plan("nightly", run_seconds=9000, notice_exit_code=99)
+    job = world.submit(lab, "--window=night", name="nightly")
+    for name in ("schedule", "launch"):
+        world.run_reconciler(name)
+    away(world, 3600)
+    world.run(5)
+    waiting = world.job(lab, job.number)
+    assert waiting.allocations[0].cause is EndCause.WINDOW
+    assert (waiting.state, waiting.reason) == (JobState.QUEUED, "window_closed")

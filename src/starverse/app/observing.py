@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection
@@ -18,6 +19,7 @@ from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.pricing.first_hour import window_end
 from starverse.domain.pricing.rating import rate_at
 from starverse.domain.recovery.causes import EndFacts, end_cause
+from starverse.domain.timespan import ceil_to_second
 from starverse.domain.workloads.launch import Desired, LauncherState
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
@@ -158,15 +160,32 @@ def _why_stopped(
     with platform.database.read() as connection:
         if allocation.notice_reason is not None:
             return allocation.notice_reason
-        return unfunded_reason(connection, allocation, job)
+        return unfunded_reason(connection, platform, _as_it_was(connection, allocation, state), job)
 
 
-def unfunded_reason(connection: Connection, allocation: Allocation, job: Job) -> NoticeReason:
-    """What a lack of funded seconds stands for: a closed window, a used-up cost limit, or no money."""
+def _as_it_was(connection: Connection, allocation: Allocation, state: LauncherState) -> Allocation:
+    """The allocation with its ready and its funds, also when nobody looked while it ran."""
+    if allocation.funded_until is not None or state.ready_at is None:
+        return allocation
+    ready_at = _instant(state.ready_at)
+    held = sum(hold.seconds for hold in metering.holds_of(connection, allocation.id))
+    until = ceil_to_second(ready_at) + timedelta(seconds=held)
+    return replace(allocation, ready_at=ready_at, funded_until=until)
+
+
+def unfunded_reason(
+    connection: Connection, platform: Platform, allocation: Allocation, job: Job
+) -> NoticeReason:
+    """What a lack of funded seconds stands for: a closed window, a used-up cost limit, or no money.
+
+    A first hold that the window bounds is for its latest start: one that started at once has funds to a
+    little before its window closes.
+    """
     until = allocation.funded_until
     if job.spec.window is not None and until is not None:
         books = metering.load_books(connection).books
-        if window_end(books, job.spec.window, until) is None:
+        latest = until + timedelta(seconds=platform.settings.start_timeout_seconds)
+        if window_end(books, job.spec.window, latest) is None:
             return NoticeReason.WINDOW_CLOSED
     if job.spec.cost_max is not None:
         left = job.spec.cost_max - metering.charged_of_job(connection, job.id)

@@ -18,6 +18,10 @@ from starverse.domain.workloads.reasons import NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
 
+AHEAD_SECONDS = 5
+"""A notice for the end of funds is given this much before launchers give it by themselves: they cannot say
+why the funds end."""
+
 TEXTS = {
     NoticeReason.WINDOW_CLOSED: "its window closes",
     NoticeReason.NO_MONEY: "the money of the team ends",
@@ -59,7 +63,7 @@ def _due(
     connection: Connection, platform: Platform, allocation: Allocation, job: Job, faulty: bool
 ) -> tuple[NoticeReason, datetime] | None:
     now = platform.clock.now()
-    grace = timedelta(seconds=platform.settings.grace_seconds)
+    grace, ahead = timedelta(seconds=platform.settings.grace_seconds), timedelta(seconds=AHEAD_SECONDS)
     if faulty:
         return NoticeReason.CARD_FAULT, now + grace
     if job.spec.window is not None:
@@ -71,8 +75,8 @@ def _due(
         if now >= stop - grace:
             return NoticeReason.WINDOW_CLOSED, stop
     until = funding.stops_by(allocation, job, platform.settings.kill_after_seconds)
-    if until is not None and now >= until - grace and not _ends_by_time_limit(allocation, job, until):
-        return unfunded_reason(connection, allocation, job), until
+    if until is not None and now >= until - grace - ahead and not _ends_by_time_limit(allocation, job, until):
+        return unfunded_reason(connection, platform, allocation, job), until
     return None
 
 
