@@ -195,6 +195,16 @@ class Jobs:
         call = Call("GET", f"{_job(ref)}/files", {"path": path})
         return [cast(FileEntry, item) for item in self._transport.pages(call)]
 
+    def is_folder(self, ref: str, path: str) -> bool:
+        """Whether a folder of this path is in the job's folder; a missing job is told by what follows."""
+        try:
+            page = self._transport.send(Call("GET", f"{_job(ref)}/files", {"path": path, "limit": 1}))
+        except ClientError as error:
+            if error.status is None:
+                raise
+            return False
+        return [item.get("path") for item in page.get("items", ())] != [path]  # a file lists itself
+
     @contextmanager
     def open_file(self, ref: str, path: str) -> Iterator[tuple[bool, Iterator[bytes]]]:
         """``(is_folder, pieces)``: a file's bytes, or for a folder those of a tar archive."""

@@ -68,6 +68,15 @@ class Session:
         self.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         self.stdout.flush()
 
+    def write_bytes(self, data: bytes) -> None:
+        """Bytes to stdout as they are."""
+        binary = getattr(self.stdout, "buffer", None)
+        if binary is None:
+            self.write(data.decode("utf-8", "backslashreplace"))
+            return
+        binary.write(data)
+        binary.flush()
+
     def note(self, text: str) -> None:
         """Something for people, on stderr."""
         encoding = self.stderr.encoding or "utf-8"

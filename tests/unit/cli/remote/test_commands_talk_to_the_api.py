@@ -256,12 +256,61 @@ def test_files_and_folders_are_copied_into_a_job(api: FakeApi, line: CommandLine
         api.on("PUT", f"/jobs/12/files/{path}", Reply(204))
     for words in (("conf", "12:"), ("one.txt", "12:in/"), ("one.txt", "12:named.txt"), ("one.txt", "12:.")):
         assert line.run("cp", *words).code == 0, words
-    assert [seen.path.removeprefix("/jobs/12/files/") for seen in api.seen] == [
+    puts = [seen for seen in api.seen if seen.method == "PUT"]
+    assert [seen.path.removeprefix("/jobs/12/files/") for seen in puts] == [
         "conf/a%20b.yaml",
         "in/one.txt",
         "named.txt",
         "one.txt",
     ]
+
+
+@pytest.mark.parametrize(
+    ("there", "target", "path"),
+    [
+        (True, "12:old", "old/conf/a.yaml"),
+        (False, "12:new", "new/a.yaml"),
+        (False, "12:new/", "new/conf/a.yaml"),
+        (False, "12:", "conf/a.yaml"),
+    ],
+    ids=["a folder that is there", "a new name", "a folder by its slash", "the job's folder"],
+)
+def test_a_folder_is_copied_in_as_cp_does(
+    api: FakeApi, line: CommandLine, tmp_path: Path, there: bool, target: str, path: str
+) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "a.yaml").write_text("x")
+    (tmp_path / "conf" / "nothing").mkdir()
+    missing = Reply(404, {"code": "not_found", "detail": "no such folder"})
+    api.on("GET", "/jobs/12/files", {"items": [], "next_cursor": None} if there else missing)
+    api.on("PUT", f"/jobs/12/files/{path}", Reply(204))
+    ran = line.run("cp", "conf", target)
+    assert (ran.code, [seen.path for seen in api.seen if seen.method == "PUT"]) == (
+        0,
+        [f"/jobs/12/files/{path}"],
+    )
+    assert "not sent, because they are empty: nothing" in ran.err
+
+
+def test_a_file_that_is_there_is_written_over(api: FakeApi, line: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("1")
+    itself = {"path": "out/old.txt", "kind": "file", "bytes": 3}
+    api.on("GET", "/jobs/12/files", {"items": [itself], "next_cursor": None})
+    api.on("PUT", "/jobs/12/files/out/old.txt", Reply(204))
+    assert line.run("cp", "one.txt", "12:out/old.txt").code == 0
+
+
+def test_a_file_is_printed(api: FakeApi, line: CommandLine, tmp_path: Path) -> None:
+    api.on("GET", "/jobs/12/files/out.txt", Reply(200, "一\n".encode()))
+    ran = line.run("cp", "12:out.txt", "-")
+    assert (ran.code, ran.out, ran.err) == (0, "一\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_outside_of_the_jobs_folder_is_refused(api: FakeApi, line: CommandLine) -> None:
+    for path in ("/etc/passwd", "/workspace/../etc/passwd", "/workspacer", "../x"):
+        assert line.run("cp", f"12:{path}", ".").code == 2, path
+    assert api.seen == []
 
 
 def test_two_places_of_the_same_kind_cannot_be_copied(line: CommandLine) -> None:
