@@ -44,6 +44,8 @@ def environment(**changes: Any) -> dict[str, str]:
         ({}, "STARVERSE_NOTICE_FILE", "/run/starverse/notice.json"),
         ({"chdir": "sub"}, "PWD", "/workspace/sub"),
         ({}, "PWD", "/workspace"),
+        ({}, "PYTHONPATH", "/run/starverse/bin/lib"),
+        ({"environment": (("PYTHONPATH", "/mine"),)}, "PYTHONPATH", "/mine"),
         ({"api_socket": "/host/api.sock"}, "STARVERSE_API", "unix:/run/starverse/api.sock"),
     ],
 )
