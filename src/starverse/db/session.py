@@ -35,6 +35,8 @@ _RETRYABLE_SQLSTATES = {"40001", "40P01"}
 class LostRace(Conflict):
     """Someone changed it at the same moment; look at it and try again."""
 
+    code = "lost_race"
+
 
 class Database:
     """One database: ``read()`` and ``write()`` give a connection inside its own transaction.

@@ -25,6 +25,7 @@ _BY_CODE: Mapping[str, int] = {
     "unauthenticated": NOT_ALLOWED,
     "forbidden": NOT_ALLOWED,
     "conflict": CONFLICT,
+    "lost_race": CONFLICT,
     "no_capacity": NO_CARDS,
     "not_enough_money": NOT_ENOUGH_MONEY,
     "limit_exceeded": LIMIT,
