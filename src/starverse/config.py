@@ -17,6 +17,7 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from starverse.domain.errors import FieldFault, Invalid
+from starverse.domain.wrong_input import expected_of
 
 PREFIX = "STARVERSE_"
 SEPARATOR = "__"
@@ -125,12 +126,19 @@ def load(
         for wrong in error.errors():
             key = ".".join(str(part) for part in wrong["loc"])
             faults.append(
-                FieldFault(f"{key} ({origins.get(key, 'default')})", str(wrong["input"]), wrong["msg"])
+                FieldFault(f"{key} ({origins.get(key, 'default')})", str(wrong["input"]), _expected(wrong))
             )
     if faults or config is None:
         raise Invalid(faults=faults)
     full = {f"{s}.{n}": origins.get(f"{s}.{n}", "default") for s in Config.model_fields for n in _names(s)}
     return Loaded(config, full)
+
+
+def _expected(wrong: Mapping[str, Any]) -> str:
+    """What would be right; the patterns of settings are lists of words."""
+    if wrong["type"] == "string_pattern_mismatch":
+        return f"one of {wrong['ctx']['pattern'].replace('|', ', ')}"
+    return expected_of(wrong)
 
 
 def _names(section: str) -> list[str]:

@@ -62,3 +62,20 @@ def test_everything_wrong_is_named_with_its_origin(
 def test_a_file_that_was_named_and_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Invalid, match="a file that exists"):
         load(tmp_path / "missing.toml", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[server]\nport = 'web'\n", "a whole number"),
+        ("[server]\nport = 70000\n", "at most 65535"),
+        ("[policy]\ngrace_seconds = 0\n", "at least 1"),
+        ("[policy]\nregistration_open = 'perhaps'\n", "true or false"),
+        ("[engine]\ndriver = 'docker'\n", "one of bwrap, process"),
+        ("[server]\nlog_level = 3\n", "text"),
+    ],
+)
+def test_what_would_be_right_is_said_in_our_words(tmp_path: Path, text: str, expected: str) -> None:
+    with pytest.raises(Invalid) as wrong:
+        load(write(tmp_path, text), {})
+    assert [fault.expected for fault in wrong.value.faults] == [expected]

@@ -30,6 +30,7 @@ from starverse.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
+from starverse.domain.wrong_input import expected_of
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -166,7 +167,8 @@ async def _on_http_exception(request: Request, error: Exception) -> JSONResponse
 def _fault(found: Mapping[str, Any]) -> FieldFault:
     """A pydantic finding as a fault: ``body.cards`` reads ``cards``; secrets are never repeated."""
     location = [str(part) for part in found["loc"] if part not in ("body", "query", "path", "header")]
-    field = ".".join(location) or "body"
+    broken = found["type"] == "json_invalid"
+    field = f"body, character {location[-1]}" if broken and location else ".".join(location) or "body"
     given = found.get("input")
     if found["type"] == "missing":
         shown = "missing"
@@ -174,8 +176,9 @@ def _fault(found: Mapping[str, Any]) -> FieldFault:
         shown = type(given).__name__
     else:
         shown = str(given)[:80].encode("utf-8", "replace").decode()
-    expected = {"missing": "a value", "extra_forbidden": "no such field"}.get(found["type"], found["msg"])
-    return FieldFault(field[:200].encode("utf-8", "replace").decode(), shown, expected)
+    if broken:
+        shown = "no JSON"
+    return FieldFault(field[:200].encode("utf-8", "replace").decode(), shown, expected_of(found))
 
 
 def _respond(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -68,19 +68,33 @@ class In(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _sound_text(cls, value: object) -> object:
-        if not _is_sound(value):
-            raise ValueError("text without NUL and without half of a character (lone surrogates)")
+        place = _unsound_place(value)
+        if place:
+            raise ValueError(
+                f"text without NUL and without half of a character (lone surrogates), in {place}"
+            )
         return value
 
 
-def _is_sound(value: object) -> bool:
+def _unsound_place(value: object, place: str = "") -> str:
+    """Where the first text lies that is refused: ``script, line 2``; ``""``: there is none."""
     if isinstance(value, str):
-        return "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
+        at = value.find("\0")
+        if at < 0:
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                at = error.start
+        line = f", line {value.count(chr(10), 0, at) + 1}" if "\n" in value else ""
+        return "" if at < 0 else f"{place or 'the body'}{line}"
+    items: Iterable[tuple[str, object]] = ()
     if isinstance(value, Mapping):
-        return all(_is_sound(key) and _is_sound(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(_is_sound(item) for item in value)
-    return True
+        if any(_unsound_place(key) for key in value):
+            return f"a name in {place or 'the body'}"
+        items = ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
+    elif isinstance(value, list):
+        items = ((f"{place}[{index}]", item) for index, item in enumerate(value))
+    return next((found for inner, item in items if (found := _unsound_place(item, inner))), "")
 
 
 class Out(BaseModel):
