@@ -320,7 +320,7 @@ def test_without_money_it_stops_by_itself_while_the_server_is_away(trial: Trial)
         trial.pass_time()
     trial.server_comes()
     state = until_ended(trial, "unfunded")
-    assert (state.stopped_by, state.notice_reason, state.exit_signal) == ("unfunded", "no_money", 15)
+    assert (state.stopped_by, state.notice_reason, state.exit_signal) == ("unfunded", "funds", 15)
     assert state.ended_at is not None
     assert ready + 2 <= state.ended_at < ready + 8
 

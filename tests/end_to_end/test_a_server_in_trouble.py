@@ -37,7 +37,7 @@ def test_money_that_ends_while_the_server_is_away(server: LiveServer) -> None:
     server.kill()
     launched = server.allocation(run["id"])
     report = wait_for(lambda: launched.has("report.json") and launched.read_state(), "the stop", 40)
-    assert (report.stopped_by, report.notice_reason) == ("unfunded", "no_money")
+    assert (report.stopped_by, report.notice_reason) == ("unfunded", "funds")
     assert report.ended_at <= report.funded_until + 1
     server.start()
     job = who.wait_end(number)
@@ -46,7 +46,7 @@ def test_money_that_ends_while_the_server_is_away(server: LiveServer) -> None:
     assert abs(instant(ended["ended_at"]) - report.ended_at) < 0.01
     assert ended["charged_micro"] <= 2000
     assert wait_for(lambda: who.job(number)["checkpoint"], "its checkpoint")
-    assert "starverse: notice: no_money" in who.log(number)
+    assert "starverse: notice: funds" in who.log(number)
     check_at_rest(server)
 
 

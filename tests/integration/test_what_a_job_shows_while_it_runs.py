@@ -99,3 +99,23 @@ def test_a_lint_gives_the_line_of_what_it_refuses(tmp_path: Path) -> None:
 def _listed(world: World, who: Any) -> dict[str, Money]:
     page = job_cases.list_jobs(world.platform, who, job_cases.JobFilter())
     return {job.number: job.cost_so_far for job in page.items}
+
+
+def test_the_workload_is_told_that_its_cost_limit_ends_it(world: World) -> None:
+    """The platform's word comes before the launcher's own, which only knows that its funds end."""
+    lab = world.team("lab")
+    world.plan("capped", run_seconds=7200, obeys_notice=False)
+    job = world.submit(lab, "--cost-max=0.5", name="capped")
+    told: list[str] = []
+    world.run(1000, step=20)
+    for _ in range(150):
+        world.run(1)
+        shown = world.job(lab, job.number)
+        states = world.engine.observe([shown.allocations[0].id])
+        told += [seen.state.notice_reason for seen in states.values() if seen.state is not None]
+        if shown.state is not JobState.RUNNING:
+            break
+    assert [reason for reason in dict.fromkeys(told) if reason] == ["cost_max"]
+    ended = world.job(lab, job.number)
+    assert (ended.state, ended.reason) == (JobState.FAILED, "cost_max")
+    assert Money(400_000) < ended.cost_so_far <= Money(500_000)

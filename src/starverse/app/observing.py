@@ -20,7 +20,7 @@ from starverse.domain.pricing.first_hour import window_end
 from starverse.domain.pricing.rating import rate_at
 from starverse.domain.recovery.causes import EndFacts, end_cause
 from starverse.domain.timespan import ceil_to_second
-from starverse.domain.workloads.launch import Desired, LauncherState
+from starverse.domain.workloads.launch import FUNDS_END, Desired, LauncherState
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
@@ -123,6 +123,7 @@ def _ended(platform: Platform, allocation: Allocation, job: Job, state: Launcher
             notice_reason=_why_stopped(platform, allocation, job, state),
             cancel_requested=job.cancel_requested_at is not None and allocation.stop_requested_at is not None,
             card_fault=_card_fault(platform, allocation),
+            signal_asked=job.spec.signal is not None,
         )
     )
     failed = ready_at is None and allocation.stop_requested_at is None
@@ -155,7 +156,7 @@ def _why_stopped(
         return allocation.notice_reason
     if state.stopped_by == "time_limit":
         return NoticeReason.TIME_LIMIT
-    if state.stopped_by != "unfunded" and state.notice_reason != NoticeReason.NO_MONEY.value:
+    if state.stopped_by != "unfunded" and state.notice_reason not in (FUNDS_END, NoticeReason.NO_MONEY.value):
         return allocation.notice_reason
     with platform.database.read() as connection:
         if allocation.notice_reason is not None:

@@ -143,10 +143,11 @@ class JobView:
 
     ``number`` is what people type: ``123`` or ``123_4``; ``array_number`` the array's own number where it
     is a task. ``attempts`` counts runs so far, ``restart_count`` those after the first. ``cost_so_far``
-    is what was charged and what a run that is open would be charged now, ``lost_work_seconds`` what was run
-    after the newest verified checkpoint at each kill. ``progress`` is the last progress line of the log. ``allocations`` is filled by ``get`` only;
-    ``tasks`` (state -> count) is for the whole of an array only. ``cpus`` and ``memory_bytes`` are over
-    all its nodes, ``tasks_count`` its ranks (``--ntasks``).
+    is what was charged and what a run that is open would be charged now, ``lost_work_seconds`` what was
+    run after the newest verified checkpoint at each kill. ``progress`` is the last progress line of the
+    log. ``allocations`` is filled by ``get`` only; ``tasks`` (state -> count) is for the whole of an
+    array only. ``cpus`` and ``memory_bytes`` are over all its nodes, ``tasks_count`` its ranks
+    (``--ntasks``).
     """
 
     id: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from starverse.domain.workloads.launch import Desired, LaunchSpec
+from starverse.domain.workloads.launch import FUNDS_END, Desired, LaunchSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def due_notice(spec: LaunchSpec, desired: Desired, ready_at: float, now: float) 
         )
     funded = funded_until(spec, desired, ready_at)
     if now >= funded - spec.grace_seconds:
-        due.append(Notice("no_money", funded, "unfunded"))
+        due.append(Notice(FUNDS_END, funded, "unfunded"))
     limit = ready_at + spec.time_limit_seconds
     if now >= limit - time_limit_lead_seconds(spec):
         due.append(Notice("time_limit", limit, "time_limit"))

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
+from starverse.domain.workloads.launch import FUNDS_END, Desired, LauncherState, LaunchSpec
 from starverse.node import notice as notices
 from starverse.node import processes
 from starverse.node.api_proxy import ApiProxy
@@ -225,7 +225,8 @@ class Launcher:
             if not workload.ready:
                 kill = True
             elif not kill:
-                self._say(f"TERM ({stopped_by}); KILL follows in {self.spec.kill_after_seconds} s")
+                why = FUNDS_END if stopped_by == "unfunded" else stopped_by
+                self._say(f"TERM ({why}); KILL follows in {self.spec.kill_after_seconds} s")
                 workload.terminate()
             self._change(phase="stopping", stopped_by=stopped_by)
         if kill or now >= self.term_at + self.spec.kill_after_seconds:

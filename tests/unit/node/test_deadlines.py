@@ -25,8 +25,8 @@ def spec(**changes: Any) -> LaunchSpec:
     ("changes", "desired", "after_ready", "expected"),
     [
         ({}, Desired(), 3479.9, None),
-        ({}, Desired(), 3480, ("no_money", 3600, "unfunded")),
-        ({}, Desired(), 9999, ("no_money", 3600, "unfunded")),
+        ({}, Desired(), 3480, ("funds", 3600, "unfunded")),
+        ({}, Desired(), 9999, ("funds", 3600, "unfunded")),
         ({}, Desired(funded_until=READY + 7000), 3600, None),
         ({}, Desired(funded_until=READY + 90_000), 7080, ("time_limit", 7200, "time_limit")),
         ({"time_limit_seconds": 3500}, Desired(), 3380, ("time_limit", 3500, "time_limit")),
@@ -36,9 +36,9 @@ def spec(**changes: Any) -> LaunchSpec:
             {"funded_seconds": 100},
             Desired(notice_reason="reclaim", notice_deadline=READY + 500),
             10,
-            ("no_money", 100, "unfunded"),
+            ("funds", 100, "unfunded"),
         ),
-        ({"grace_seconds": 10}, Desired(funded_until=READY - 5), 1, ("no_money", -5, "unfunded")),
+        ({"grace_seconds": 10}, Desired(funded_until=READY - 5), 1, ("funds", -5, "unfunded")),
     ],
     ids=[
         "nothing is due a moment before the grace begins",
@@ -84,7 +84,7 @@ def test_funded_until_is_the_newest_word() -> None:
 
 
 def test_a_notice_is_never_withdrawn_nor_put_off() -> None:
-    early, late = Notice("reclaim", 10, "notice"), Notice("no_money", 20, "unfunded")
+    early, late = Notice("reclaim", 10, "notice"), Notice("funds", 20, "unfunded")
     assert strengthen(None, None) is None
     assert strengthen(None, late) == late
     assert strengthen(late, early) == early

@@ -42,6 +42,7 @@ class EndFacts:
     stop; it counts only where the report shows that the notice had arrived. ``cancel_requested``: a
     cancel was asked for and sent. ``lost``: the lease ran out without a final report. ``card_fault`` is
     the text about a card of the allocation that turned out to be faulty, ``""`` when none did.
+    ``signal_asked``: the job asked for a signal before its time limit (``--signal``).
     """
 
     state: LauncherState | None
@@ -49,6 +50,7 @@ class EndFacts:
     cancel_requested: bool = False
     lost: bool = False
     card_fault: str = ""
+    signal_asked: bool = False
 
 
 def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
@@ -58,7 +60,7 @@ def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
         return _never_ready(facts, state)
     if facts.lost:
         return EndCause.NODE_LOST, facts.card_fault or "its launcher did not come back in time"
-    told = bool(state.stopped_by or state.notice_reason)
+    told = bool(state.stopped_by or state.notice_reason) and not _was_only_signalled(facts, state)
     if facts.cancel_requested and told:
         return EndCause.CANCELLED, _NOTICE_TEXTS[NoticeReason.CANCEL]
     notice = _notice(facts, state) if told else None
@@ -74,6 +76,18 @@ def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
         return EndCause.PLATFORM, "the platform stopped it"
     text = exit_text(state.exit_code, state.exit_signal)
     return EndCause.USER_CODE, f"{text}: {state.failure}" if state.failure else text
+
+
+def _was_only_signalled(facts: EndFacts, state: LauncherState) -> bool:
+    """Nothing but the signal that the job itself asked for had come: it ended before its time limit."""
+    return (
+        facts.signal_asked
+        and state.stopped_by == "time_limit"
+        and state.ended_at is not None
+        and state.notice_deadline is not None
+        and state.ended_at < state.notice_deadline
+        and (state.exit_code is not None or state.exit_signal is not None)
+    )
 
 
 def exit_text(code: int | None, signal_number: int | None) -> str:

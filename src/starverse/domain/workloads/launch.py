@@ -14,6 +14,9 @@ from typing import Any
 PROTOCOL_VERSION = 1
 EXIT_FOR_REQUEUE = 99
 """The exit code that asks for a place in the queue (Slurm's ``RequeueExit``)."""
+FUNDS_END = "funds"
+"""A launcher's own word for a notice since its funded seconds end: whether the wallet is empty,
+``--cost-max`` is used up or the window closes is for the platform to say."""
 
 
 @dataclass(frozen=True, slots=True)

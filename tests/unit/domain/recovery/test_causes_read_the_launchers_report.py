@@ -26,6 +26,8 @@ def noticed(code: int | None = None, sig: int | None = None) -> LauncherState:
     return report(code, sig, stopped_by="notice", notice_reason="reclaim")
 
 
+SIGNALLED = report(3, stopped_by="time_limit", notice_reason="time_limit", notice_deadline=120.0)
+
 CASES: dict[str, tuple[EndFacts, EndCause]] = {
     "exit 0": (EndFacts(report(0)), C.COMPLETED),
     "exit 1": (EndFacts(report(1)), C.USER_CODE),
@@ -41,6 +43,27 @@ CASES: dict[str, tuple[EndFacts, EndCause]] = {
     "exit 1 before the notice arrived": (EndFacts(report(1), N.RECLAIM), C.USER_CODE),
     "time limit": (EndFacts(report(sig=15, stopped_by="time_limit"), N.TIME_LIMIT), C.TIME_LIMIT),
     "time limit by the launcher alone": (EndFacts(report(sig=15, stopped_by="time_limit")), C.TIME_LIMIT),
+    "exit 3 on the signal it asked for, before its limit": (
+        EndFacts(SIGNALLED, N.TIME_LIMIT, signal_asked=True),
+        C.USER_CODE,
+    ),
+    "a crash on the signal it asked for": (
+        EndFacts(replace(SIGNALLED, exit_code=None, exit_signal=11), N.TIME_LIMIT, signal_asked=True),
+        C.USER_CODE,
+    ),
+    "exit 3 on a notice it did not ask for": (EndFacts(SIGNALLED, N.TIME_LIMIT), C.TIME_LIMIT),
+    "exit 3 at its limit": (
+        EndFacts(replace(SIGNALLED, ended_at=120.0), N.TIME_LIMIT, signal_asked=True),
+        C.TIME_LIMIT,
+    ),
+    "cancelled after the signal it asked for": (
+        EndFacts(replace(SIGNALLED, stopped_by="stop"), cancel_requested=True, signal_asked=True),
+        C.CANCELLED,
+    ),
+    "reclaimed, and it asked for a signal": (
+        EndFacts(noticed(3), N.RECLAIM, signal_asked=True),
+        C.RECLAIMED,
+    ),
     "done in time after the time limit's notice": (
         EndFacts(report(0, stopped_by="time_limit"), N.TIME_LIMIT),
         C.COMPLETED,
