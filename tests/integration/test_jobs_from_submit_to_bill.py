@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from starverse.app import jobs
+from starverse.app.views import SubmitRequest
 from starverse.domain.errors import Conflict, Invalid, NoCapacity, NotEnoughMoney
 from starverse.domain.money import Money
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.states import JobState
 from starverse.testing.node_reports import node_report
 from starverse.testing.platforms import POSTGRES_VARIABLE, fresh_database
-from starverse.testing.worlds import World
+from starverse.testing.worlds import SCRIPT, World
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
@@ -201,6 +203,22 @@ def test_a_refusal_names_what_keeps_the_cards_that_are_here(
             world.submit(world.team("lab"), *options)
         assert [fault.field for fault in refused.value.faults] == [field]
         assert expected in refused.value.faults[0].expected
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour"),
+    [("UTC", 16), ("Asia/Tokyo", 7), ("Nowhere/City", 8), ("../../etc/passwd", 8), ("America", 8), (None, 8)],
+)
+def test_a_time_without_a_zone_is_read_by_the_clock_of_who_typed_it(
+    tmp_path: Path, zone: str | None, hour: int
+) -> None:
+    with fresh_database("sqlite", tmp_path) as database:
+        world = World(database, tmp_path / "data", timezone="Asia/Shanghai")
+        words = ("--gres=gpu:rtx4090:1", "--begin=2030-01-01T16:00")
+        request = SubmitRequest(script=SCRIPT, argv=words, environment={"TZ": zone} if zone else {})
+        job = jobs.submit(world.platform, world.team("lab"), request).job
+        assert job is not None
+        assert job.begin_at == datetime(2030, 1, 1, hour, tzinfo=UTC)
 
 
 def test_a_refusal_for_money_lists_only_what_the_money_there_would_pay(world: World) -> None:

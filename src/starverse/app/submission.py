@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy import Connection
 
@@ -129,8 +129,16 @@ def _understand(platform: Platform, world: _World, request: SubmitRequest) -> sb
         command_line=request.argv,
         environment=request.environment,
     )
-    zone = ZoneInfo(platform.settings.timezone)
+    zone = _zone(request.environment.get("TZ")) or ZoneInfo(platform.settings.timezone)
     return sbatch.build(asked, world.now, zone, Vocabulary(models, zones))
+
+
+def _zone(name: str | None) -> ZoneInfo | None:
+    """The caller's zone, in which times without one are read; ``None``: not named, or not known here."""
+    try:
+        return ZoneInfo(name) if name else None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 def _check(

@@ -6,6 +6,7 @@ Shared by ``starverse submit`` and the ``sbatch`` shim.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from starverse.client.jobs import Jobs, Submission
 from starverse.client.packing import pack_folder
 from starverse.client.sbatch_words import WRAP_SCRIPT_NAME, Words, environment_to_send, wrapped_script
 from starverse.client.shapes import Submitted
+
+_ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}")
 
 SCRIPT_BYTES_MAX = 4 * 1024**2
 """Slurm's default limit for a script (``max_script_size``)."""
@@ -64,9 +67,19 @@ def submission_of(source: ScriptSource, words: Words, environ: Mapping[str, str]
         script_name=source.name,
         argv=tuple(words.options),
         arguments=tuple(words.arguments),
-        environment=environment_to_send(source.text, words.options, environ),
+        environment={**caller_zone(environ), **environment_to_send(source.text, words.options, environ)},
         submit_dir=os.fsencode(folder).decode("utf-8", "replace"),
     )
+
+
+def caller_zone(environ: Mapping[str, str], localtime: Path = Path("/etc/localtime")) -> dict[str, str]:
+    """``TZ``: the zone whose clocks the caller types times by; nothing where it has no name."""
+    name = environ.get("TZ")
+    if not name:
+        place = localtime.resolve()
+        name = str(place).rpartition("zoneinfo/")[2] if place.exists() else "UTC"
+    name = name.removeprefix(":")
+    return {"TZ": name} if _ZONE.fullmatch(name) else {}
 
 
 def wrapped_source(command: str) -> ScriptSource:

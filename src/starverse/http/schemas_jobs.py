@@ -17,8 +17,8 @@ class SubmitIn(In):
     """A batch script as it was handed over.
 
     ``argv`` holds the option words of the command line without the script's name, ``arguments`` the script's
-    own; ``environment`` the ``SBATCH_*`` variables and those that ``--export`` names. With ``lint`` nothing
-    is created.
+    own; ``environment`` the ``SBATCH_*`` variables, those that ``--export`` names, and ``TZ``, the zone that
+    times without one are read in (default: the server's). With ``lint`` nothing is created.
     """
 
     model_config = ConfigDict(

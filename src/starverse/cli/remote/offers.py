@@ -21,6 +21,9 @@ def offers(
 ) -> None:
     found = session.client().cards.offers(card=card, cards=cards, fabric=fabric, zone=zone)
     session.emit({"items": found}, lambda: _table(found))
+    unsold = sorted({offer["card"] for offer in found if not offer["prices"]})
+    if unsold and not session.json:
+        session.note(f"without a price in the price book, so nobody can use them: {', '.join(unsold)}")
     if any(offer["declared"] for offer in found) and not session.json:
         session.note("declared: cards that are lent without being there")
 

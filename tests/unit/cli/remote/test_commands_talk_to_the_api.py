@@ -292,6 +292,12 @@ def test_a_folder_is_copied_in_as_cp_does(
     assert "not sent, because they are empty: nothing" in ran.err
 
 
+def test_cards_without_a_price_are_told(api: FakeApi, line: CommandLine) -> None:
+    sold = examples.offers()[0]
+    api.on("GET", "/offers", {"items": [sold, {**sold, "card": "h900", "prices": []}], "next_cursor": None})
+    assert "without a price in the price book, so nobody can use them: h900" in line.run("offers").err
+
+
 def test_a_file_that_is_there_is_written_over(api: FakeApi, line: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "one.txt").write_text("1")
     itself = {"path": "out/old.txt", "kind": "file", "bytes": 3}

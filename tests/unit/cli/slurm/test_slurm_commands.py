@@ -37,7 +37,9 @@ def api() -> Iterator[FakeApi]:
 @pytest.fixture
 def line(api: FakeApi, tmp_path: Path) -> CommandLine:
     (tmp_path / "train.sh").write_text("#!/bin/sh\n#SBATCH --export=LANGUAGE\n")
-    return CommandLine(api.url, tmp_path, {"USER": "wang", "LANGUAGE": "zh", "SBATCH_TIMELIMIT": "5"})
+    return CommandLine(
+        api.url, tmp_path, {"USER": "wang", "LANGUAGE": "zh", "SBATCH_TIMELIMIT": "5", "TZ": "Asia/Shanghai"}
+    )
 
 
 def accept(api: FakeApi, number: str = "12", **changes: Any) -> None:
@@ -51,7 +53,7 @@ def test_sbatch_says_what_slurm_says(api: FakeApi, line: CommandLine) -> None:
     assert (ran.code, ran.out, ran.err) == (0, "Submitted batch job 12\n", "")
     body = api.requests("POST", "/jobs")[0].json
     assert (body["argv"], body["arguments"]) == (["-N1"], ["-x", "--wait"])
-    assert body["environment"] == {"SBATCH_TIMELIMIT": "5", "LANGUAGE": "zh"}
+    assert body["environment"] == {"SBATCH_TIMELIMIT": "5", "LANGUAGE": "zh", "TZ": "Asia/Shanghai"}
 
 
 def test_sbatch_parsable_prints_the_arrays_own_number(api: FakeApi, line: CommandLine) -> None:
