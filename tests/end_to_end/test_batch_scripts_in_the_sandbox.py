@@ -125,7 +125,7 @@ scancel {waiting}
 srun -n 2 bash -c 'echo "rank $RANK of $WORLD_SIZE local $LOCAL_RANK proc $SLURM_PROCID"' | sort
 srun -n 2 bash -c 'exit $((SLURM_PROCID * 3))' || echo "srun ended with $?"
 """
-    number = ann.sbatch(script, ONE)
+    number = ann.sbatch(script, ONE, "--ntasks=2")
     assert ann.wait_end(number, 60)["exit_code"] == 0, ann.log(number)
     said = ann.log(number).splitlines()
     (child,) = (line.split()[1] for line in said if line.startswith("child "))
