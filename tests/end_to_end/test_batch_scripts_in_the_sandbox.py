@@ -139,6 +139,23 @@ srun -n 2 bash -c 'exit $((SLURM_PROCID * 3))' || echo "srun ended with $?"
     assert "srun ended with 3" in said
 
 
+def test_the_python_of_the_image_saves_a_checkpoint(ann: Person) -> None:
+    script = """set -e
+command -v python3 >/dev/null && python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || exit 77
+cd /
+python3 - <<'END'
+from starverse.checkpoint import Checkpointer
+with Checkpointer().save(7) as folder:
+    (folder / "state").write_text("7")
+END
+ls $STARVERSE_CHECKPOINT_DIR
+"""
+    number = ann.sbatch(script, ONE)
+    if ann.wait_end(number)["exit_code"] == 77:
+        pytest.skip("this host has no python3 of 3.11 or newer")
+    assert "step-0000000007-a1" in ann.log(number).split(), ann.log(number)
+
+
 def test_cards_and_environment_are_those_granted(ann: Person) -> None:
     script = (
         "echo $CUDA_VISIBLE_DEVICES; echo $SLURM_GPUS_ON_NODE $MINE ${STARVERSE_PASSWORD:-nothing}; sleep 2\n"
