@@ -97,15 +97,15 @@ def test_the_fault_of_one_item_delays_no_round_of_the_others() -> None:
 
     def act() -> str:
         ran.append(1)
-        if len(ran) == 20:
+        if len(ran) == 5:
             done.set()
         return ", ".join(each([0, 1], lambda item: str(1 // item)))
 
     driver = driver_of(Reconciler("loop", "tests", 0.001, act))
     driver.start()
-    assert done.wait(10)
+    assert done.wait(60)
     driver.stop()
-    assert driver.statuses()[0].failures >= 20
+    assert driver.statuses()[0].failures >= 4
     assert "ZeroDivisionError" in driver.statuses()[0].message
 
 
