@@ -58,8 +58,7 @@ class Directions:
         if source is None:
             return False
         return source == self.area_of(imported) or any(
-            name in (ALL, imported) or imported.startswith(f"{name}.")
-            for name in self.may_import[source]
+            name in (ALL, imported) or imported.startswith(f"{name}.") for name in self.may_import[source]
         )
 
 

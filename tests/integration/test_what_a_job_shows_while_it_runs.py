@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from starverse.app import jobs as job_cases
+from starverse.app.views import JobFilter
 from starverse.domain.money import Money, total
 from starverse.domain.workloads.states import JobState
 from starverse.testing.http_sites import PREFIX, open_site
@@ -97,7 +98,7 @@ def test_a_lint_gives_the_line_of_what_it_refuses(tmp_path: Path) -> None:
 
 
 def _listed(world: World, who: Any) -> dict[str, Money]:
-    page = job_cases.list_jobs(world.platform, who, job_cases.JobFilter())
+    page = job_cases.list_jobs(world.platform, who, JobFilter())
     return {job.number: job.cost_so_far for job in page.items}
 
 
