@@ -197,7 +197,7 @@ def _charged_as_run(p: Picture, a: Allocation, run: FakeLauncher | None) -> Iter
     end = ready + timedelta(seconds=_elapsed(run))
     if a.notice_deadline is not None and a.tariff.value == "spot":
         end = min(end, a.notice_deadline)
-    start = ready if ready.microsecond == 0 else ready.replace(microsecond=0) + timedelta(seconds=1)
+    start = _up(ready)
     end = max(end.replace(microsecond=0), start + timedelta(seconds=1))
     assert a.card_model is not None
     usage = PlainUsage(
@@ -221,6 +221,12 @@ def _elapsed(run: FakeLauncher) -> float:
     assert run.state.ready_at is not None
     ended = run.state.ended_at if run.state.ended_at is not None else run.state.alive_at
     return max(0.0, ended - run.state.ready_at)
+
+
+def _up(instant: datetime) -> datetime:
+    """The first whole second at or after it."""
+    whole = instant.replace(microsecond=0)
+    return whole if whole == instant else whole + timedelta(seconds=1)
 
 
 def _instant(seconds: float) -> datetime:
@@ -274,7 +280,7 @@ def _charges_in_order(p: Picture) -> Iterator[Broken]:
         if run is None or run.state.ready_at is None:
             yield Broken("no_charge_before_ready", f"{key} is charged and never was ready")
             continue
-        end = charged[0].start
+        end = _up(_instant(run.state.ready_at))
         for charge in charged:
             if charge.start != end:
                 yield Broken("charged_once", f"{key}: {charge.start} follows {end}")
