@@ -93,13 +93,20 @@ def from_problem(status: int, body: object, headers: Mapping[str, str]) -> Clien
     faults = problem.get("faults")
     return ClientError(
         str(problem.get("code") or _CODE_BY_STATUS.get(status, "internal")),
-        str(problem.get("detail") or problem.get("title") or f"the API answered {status} without a reason"),
+        str(problem.get("detail") or problem.get("title") or _without_words(status)),
         hint=_text(problem.get("hint")),
         faults=tuple(_fault(item) for item in faults) if isinstance(faults, list) else (),
         status=status,
         request_id=_text(problem.get("request_id")) or headers.get("x-request-id"),
         retry_after_seconds=_seconds(problem.get("retry_after_seconds"), headers.get("retry-after")),
     )
+
+
+def _without_words(status: int) -> str:
+    """An answer to HEAD has no body: only its status speaks."""
+    if status == 401:
+        return "Sign in first: `starverse login EMAIL`, or set STARVERSE_TOKEN."
+    return f"the API answered {status} without a reason"
 
 
 def _fault(item: object) -> Fault:

@@ -93,6 +93,13 @@ def test_a_create_that_was_sent_waits_longer_for_its_answer(api: FakeApi) -> Non
     assert waited == list(UNANSWERED_PAUSES_SECONDS[:6])
 
 
+def test_an_answer_without_words_to_somebody_unknown_says_how_to_sign_in(api: FakeApi) -> None:
+    api.on("GET", "/wallet", Reply(401))
+    with client_of(api) as client, pytest.raises(ClientError, match="starverse login") as caught:
+        client.money.wallet()
+    assert caught.value.code == "unauthenticated"
+
+
 def test_a_problem_document_becomes_an_error_with_every_field(api: FakeApi) -> None:
     problem = {
         "code": "invalid",

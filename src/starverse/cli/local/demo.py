@@ -289,7 +289,11 @@ class LogFollower:
 
 
 def has_checkpoint(person: Person, job: str) -> bool:
-    return person.ask("job", "show", job).get("checkpoint") is not None
+    """Whether a checkpoint of a job is there; raises :class:`DemoFailed` when it cannot come any more."""
+    found = person.ask("job", "show", job)
+    if found["state"] == "failed" or found["reason"] == "start_failed":
+        raise DemoFailed(f"job {job} did not start: {found['message']}")
+    return found.get("checkpoint") is not None
 
 
 def wait_end(person: Person, job: str, seconds: float) -> dict[str, Any]:

@@ -26,6 +26,7 @@ _BY_CODE: Mapping[str, int] = {
     "forbidden": NOT_ALLOWED,
     "conflict": CONFLICT,
     "lost_race": CONFLICT,
+    "changed": CONFLICT,
     "no_capacity": NO_CARDS,
     "not_enough_money": NOT_ENOUGH_MONEY,
     "limit_exceeded": LIMIT,
