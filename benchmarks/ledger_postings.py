@@ -16,7 +16,6 @@ import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import uuid
 from collections import defaultdict
@@ -36,7 +35,6 @@ from benchmarks.report import Figure, Report, emit, flush_p50_seconds
 from starverse.db import ledger
 from starverse.db.ledger_tables import ledger_accounts, open_holds, transfers
 from starverse.db.metadata import metadata
-from starverse.db.posting_queue import PostingQueue
 from starverse.db.session import Database
 from starverse.domain.ids import TeamId, TransferId
 from starverse.domain.ledger.accounts import REVENUE, cash, cash_id, gateway, gateway_id
@@ -47,7 +45,6 @@ TEAM = TeamId("hot")
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
 RATE_MICRO_PER_CARD_HOUR = 1_660_000
 TABLES = [ledger_accounts, transfers, open_holds]
-CALLERS = 32
 T = TypeVar("T")
 
 RAW_INSERT = """
@@ -103,8 +100,6 @@ def measure_round(
         yield "raw single", _raw_single_rate(database, singles)
     with _fresh(f"sqlite:///{folder / 'single.db'}") as database:
         yield "single", _single_rate(database, singles)
-    with _fresh(f"sqlite:///{folder / 'queue.db'}") as database:
-        yield "queue", _queue_rate(database, _charges(amounts, options.singles * 4))
     with _fresh(f"sqlite:///{folder / 'raw-batch.db'}") as database:
         yield "raw batch", _raw_batch_rate(database, many, options.batch)
     with _fresh(f"sqlite:///{folder / 'grouped.db'}") as database:
@@ -116,19 +111,14 @@ def measure_round(
 
 
 def _rate_figures(rates: dict[str, float], options: argparse.Namespace) -> list[Figure]:
-    def figure(
-        name: str, key: str, peer: str, peer_key: str, at_least: float | None = None, note: str = ""
-    ) -> Figure:
-        return Figure(name, rates[key], "postings/s", peer, rates.get(peer_key), at_least=at_least, note=note)
+    def figure(name: str, key: str, peer: str, peer_key: str, at_least: float | None = None) -> Figure:
+        return Figure(name, rates[key], "postings/s", peer, rates.get(peer_key), at_least=at_least)
 
-    shared = f"durable single, {CALLERS} callers"
-    note = "callers in line share a flush, so the bound of one flush a posting is not theirs: no target"
     alone = "durable single, one caller"
     raw = "SQLite FULL, raw row"
     grouped = f"grouped, {options.batch} a transaction"
     return [
         figure(alone, "single", "flush bound", "flush bound", 0.85),
-        figure(shared, "queue", "flush bound", "flush bound", note=note),
         figure(alone, "single", raw, "raw single"),
         figure(alone, "single", "the same on PostgreSQL", "postgresql single"),
         figure(raw, "raw single", "flush bound", "flush bound"),
@@ -186,27 +176,6 @@ def _grouped_rate(database: Database, charges: list[Transfer], batch: int) -> fl
 
     groups: list[tuple[Transfer, ...]] = [(charge,) for charge in charges]
     rate = _rate(post, _batches(groups, batch)) * batch
-    _assert_recorded(database, len(charges))
-    return rate
-
-
-def _queue_rate(database: Database, charges: list[Transfer]) -> float:
-    queue = PostingQueue(database, lambda: NOW)
-    start = threading.Barrier(CALLERS + 1)
-
-    def call(own: list[Transfer]) -> None:
-        start.wait()
-        for charge in own:
-            queue.post((charge,))
-
-    callers = [threading.Thread(target=call, args=(charges[n::CALLERS],)) for n in range(CALLERS)]
-    for caller in callers:
-        caller.start()
-    start.wait()
-    begun = time.perf_counter()
-    for caller in callers:
-        caller.join()
-    rate = len(charges) / (time.perf_counter() - begun)
     _assert_recorded(database, len(charges))
     return rate
 
