@@ -54,7 +54,7 @@ wait; exit 5
     number = ann.sbatch(script, ONE, "--time=0:12", option)
     assert ann.wait_end(number)["state"] == "failed"
     (run,) = check_charges(ann, number)
-    assert (run["exit_code"], run["cause"]) == (5, "time_limit")
+    assert (run["exit_code"], run["cause"]) == (5, "user_code"), "it left before the limit"
     assert [line for line in ann.log(number).splitlines() if line in ("shell", "child")] == heard.split()
 
 
