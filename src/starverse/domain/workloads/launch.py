@@ -21,13 +21,17 @@ FUNDS_END = "funds"
 
 @dataclass(frozen=True, slots=True)
 class GrantedCard:
-    """A card of the allocation. ``uuid`` is what is injected; ``declared`` cards are not really there."""
+    """A card of the allocation. ``uuid`` is what is injected; ``declared`` cards are not really there.
+
+    ``node`` ``""``: the allocation's first node.
+    """
 
     card_id: str
     index: int
     uuid: str
     model: str
     declared: bool
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,14 @@ class LaunchSpec:
     ``checkpoints`` and ``logs`` are host folders of the job. ``resume_from`` is the name of a checkpoint
     folder inside ``checkpoints``, ``""`` on a first run. ``funded_seconds`` counts from *ready*.
     ``unix_uid`` ``None``: the platform does not run as root, the launcher keeps its own user. ``channel``
-    is the Unix socket that the launcher dials; ``api_socket`` the one that the shims inside reach, with
-    ``api_token`` (scoped to the team, dead with the allocation). ``signal_name`` ``None``: SIGUSR1 for
-    processes that handle it.
+    lists, separated by commas, where the launcher may dial: an absolute path is a Unix socket, ``HOST:PORT``
+    is TLS by a certificate of the authority ``channel_ca`` (PEM). ``api_socket``, written alike, is what the
+    shims inside reach, with ``api_token`` (scoped to the team, dead with the allocation). ``signal_name``
+    ``None``: SIGUSR1 for processes that handle it.
+
+    ``nodes`` are all nodes in the order of their node numbers, ``()`` means ``node`` alone; read
+    :attr:`node_names`. ``limits`` hold on each. ``binds_cards`` false: how many ``cards`` a node has stands,
+    which ones is read from what the engine bound.
     """
 
     allocation_id: str
@@ -107,7 +116,19 @@ class LaunchSpec:
     api_socket: str | None
     api_token: str | None
     kill_after_seconds: int = 10
+    nodes: tuple[str, ...] = ()
+    binds_cards: bool = True
+    channel_ca: str = ""
     version: int = PROTOCOL_VERSION
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """All nodes of the allocation; the first one is ``node``, the head's."""
+        return self.nodes or (self.node,)
+
+    def cards_of(self, node: str) -> tuple[GrantedCard, ...]:
+        """The cards granted on one node."""
+        return tuple(card for card in self.cards if (card.node or self.node) == node)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -124,6 +145,7 @@ class LaunchSpec:
         raw["mounts"] = tuple(Mount(**mount) for mount in raw["mounts"])
         raw["environment"] = tuple((name, value) for name, value in raw["environment"])
         raw["arguments"] = tuple(raw["arguments"])
+        raw["nodes"] = tuple(raw.get("nodes", ()))
         raw["limits"] = Limits(**raw["limits"])
         raw["template"] = Template(**raw["template"]) if raw["template"] else None
         return cls(**raw)
@@ -138,7 +160,8 @@ class LauncherState:
     ``alive_at`` is the last heartbeat. ``stopped_by`` says what the launcher did before the exit
     (``""``: nothing; else ``notice``, ``time_limit``, ``unfunded``, ``stop``); ``failure`` is the text
     of a start that failed, or, with an exit code, why the script itself could not be executed;
-    ``out_of_memory`` whether the memory limit killed it.
+    ``out_of_memory`` whether the memory limit killed it. ``bound`` are the card indices that the engine
+    bound on each node (``None``: those of the spec).
     """
 
     allocation_id: str
@@ -156,6 +179,7 @@ class LauncherState:
     notice_reason: str = ""
     notice_deadline: float | None = None
     funded_until: float | None = None
+    bound: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     version: int = PROTOCOL_VERSION
 
     def to_json(self) -> str:
@@ -164,7 +188,10 @@ class LauncherState:
     @classmethod
     def from_json(cls, text: str) -> LauncherState:
         """Unknown keys of a newer launcher are passed over; raises ``ValueError`` on anything else wrong."""
-        return cls(**_known(cls, text))
+        raw = _known(cls, text)
+        if raw.get("bound") is not None:
+            raw["bound"] = tuple((str(node), tuple(map(int, indices))) for node, indices in raw["bound"])
+        return cls(**raw)
 
 
 @dataclass(frozen=True, slots=True)

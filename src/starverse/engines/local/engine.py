@@ -30,11 +30,11 @@ from starverse.engines.base import (
     Observation,
     Presence,
 )
-from starverse.engines.local.channel_server import Answers, ChannelServer
 from starverse.engines.local.cleaning import LastCopies, clean_up
 from starverse.engines.local.shims import write_shims
 from starverse.engines.local.starting import LauncherStarter
 from starverse.node.cards.source import CardSource
+from starverse.node.channel_server import Answers, ChannelServer
 from starverse.node.folder import AllocationFolder, write_atomically
 from starverse.node.host_setup import HostSetup, find_host_setup
 from starverse.node.sandbox.drivers import DRIVERS
