@@ -19,6 +19,7 @@ compile() { # compile OUTPUT INPUTS...
         --custom-compile-command "make lock" --output-file "requirements/$output" "$@"
 }
 
+compile installer.txt requirements/installer.in
 compile base.txt --extra blake3 pyproject.toml
 compile demo.txt -c requirements/base.txt --extra blake3 pyproject.toml requirements/demo.in
 compile dev.txt -c requirements/base.txt --extra blake3 --extra demo pyproject.toml requirements/demo.in requirements/dev.in
