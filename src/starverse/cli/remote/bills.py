@@ -27,8 +27,9 @@ def bill_text(found: Bill) -> str:
     rows = []
     for charge in found.get("charges") or ():
         for segment in charge.get("segments") or ():
-            rows.append((charge["job"], charge.get("attempt"), *_segment(segment)))
-    table = render_table(columns("JOB", ">RUN", *_SEGMENT_TITLES), rows) if rows else "nothing charged yet"
+            rows.append((charge["job"], charge.get("attempt"), *_segment(segment), charge.get("id")))
+    titles = columns("JOB", ">RUN", *_SEGMENT_TITLES, "CHARGE")
+    table = render_table(titles, rows) if rows else "nothing charged yet"
     parts = [table, render_fields(_totals(found))]
     running = found.get("open") or []
     if running:
