@@ -1,0 +1,1 @@
+"""The network between nodes as it was measured: never as it is declared."""
