@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +20,7 @@ from starverse.app import bootstrap
 from starverse.app.auth import ensure_operator
 from starverse.app.platform import Platform, Settings
 from starverse.app.ports import Clock, RandomIds, SystemClock, Wakeups
+from starverse.app.price_books import unpriced_pools
 from starverse.config import Config
 from starverse.db import schema
 from starverse.db.server_lock import only_server
@@ -59,10 +60,11 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a running server listens, and on which data folder."""
+    """Where a running server listens, and on which data folder; ``unpriced``: pools that nobody can rent."""
 
     url: str
     data: Path
+    unpriced: tuple[str, ...] = ()
 
 
 def settings_of(config: Config) -> Settings:
@@ -128,7 +130,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         stack.callback(driver.stop)
         address = _write_address(config, data, sockets[0])
         stack.callback((data / API_URL_NAME).unlink, missing_ok=True)
-        announce(address)
+        announce(replace(address, unpriced=unpriced_pools(platform)))
         app = make_app(platform, reconciler_status=driver.statuses)
         asyncio.run(_run_http(http_settings(app, config.server.trusted_proxies), sockets))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from starverse.app.price_books import add_price_book, list_price_books
+from starverse.app.price_books import add_price_book, list_price_books, unpriced_pools
 from starverse.domain.errors import Invalid
 from starverse.testing.node_reports import node_report
 from starverse.testing.platforms import fresh_database
@@ -59,3 +59,9 @@ def test_what_nobody_uses_may_go_and_what_was_never_sold_hinders_nobody(world: W
     with pytest.raises(Invalid):
         add_price_book(world.platform, operator, version(world, 0, "rtx3090"))
     assert len(list_price_books(world.platform)) == 2
+
+
+def test_cards_without_a_price_are_named(world: World) -> None:
+    assert unpriced_pools(world.platform) == ()
+    equip(world, "h999")
+    assert unpriced_pools(world.platform) == ("h999/eth",)

@@ -120,6 +120,15 @@ def _pools_in_use(connection: Connection) -> dict[tuple[str, str], str]:
     return used
 
 
+def unpriced_pools(platform: Platform) -> tuple[str, ...]:
+    """Pools (``model/fabric``) of cards that are here and have no price in the book of now: nobody can rent
+    them until the operator adds one."""
+    with platform.database.read() as connection:
+        book = load_books(connection).books.at(platform.clock.now())
+        here = {(card.model, node.fabric) for node in inventory.load_nodes(connection) for card in node.cards}
+    return tuple(f"{model}/{fabric}" for model, fabric in sorted(here) if not book.sells(model, fabric))
+
+
 def _views(connection: Connection, now: datetime) -> list[BookView]:
     stored = price_books.versions(connection)
     current = max((book.effective_from for book in stored if book.effective_from <= now), default=None)

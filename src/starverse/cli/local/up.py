@@ -73,5 +73,10 @@ def _announce(address: Address, engine: EngineSettings) -> None:
     if engine.driver != "bwrap":
         lines.append(f"jobs run without a sandbox (driver {engine.driver}), which does not isolate")
         lines += [f"  {text}" for text in isolation_gaps(engine.driver)]
+    if address.unpriced:
+        lines.append(f"no price in the price book, so nobody can rent them: {', '.join(address.unpriced)}")
+        lines.append(
+            "  add one: starverse admin price show > book.yaml, then starverse admin price set book.yaml"
+        )
     lines.append(f"try: STARVERSE_API={address.url} starverse register you@example.org")
     click.echo("\n".join(lines), err=True)
