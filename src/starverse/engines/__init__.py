@@ -1,1 +1,1 @@
-"""Where allocations run: ``base`` (the protocol), ``local``, ``fake`` (tests, simulation)."""
+"""Where allocations run: ``base`` (the protocol), ``local``, ``slurm``, ``fake`` (tests, simulation)."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import starverse
-from starverse.engines.local.shims import LIBRARY, write_shims
+from starverse.engines.folders.shims import LIBRARY, write_shims
 
 SAVE = """
 import sys

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from starverse.engines.base import EngineUnavailable
-from starverse.engines.local.cleaning import COPY_SECONDS_MAX, LastCopies
+from starverse.engines.folders.leftovers import COPY_SECONDS_MAX, LastCopies
 from starverse.node.folder import AllocationFolder
 
 

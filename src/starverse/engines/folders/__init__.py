@@ -1,0 +1,5 @@
+"""What engines share whose allocations live in folders that launchers write and the platform reads."""
+
+from starverse.engines.folders.engine import FolderEngine, newer_state
+
+__all__ = ["FolderEngine", "newer_state"]

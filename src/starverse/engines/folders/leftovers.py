@@ -1,0 +1,74 @@
+"""What a launcher that was killed could not do any more, and what of its folder goes when all is over."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from starverse.engines.base import EngineUnavailable
+from starverse.node.folder import AllocationFolder
+from starverse.node.logs import finish_outputs
+from starverse.node.template_runner import start_act
+
+COPY_SECONDS_MAX = 900.0
+"""For the last copy of a checkpoint template whose launcher was killed; the caller asks again meanwhile."""
+
+
+class LastCopies:
+    """Last copies of checkpoint templates that are under way, each in a process of its own."""
+
+    def __init__(
+        self,
+        start: Callable[[Path], subprocess.Popen[str]] = lambda folder: start_act(folder, "final"),
+        elapsed: Callable[[], float] = time.monotonic,
+        patience_seconds: float = 0.5,
+    ) -> None:
+        self._start, self._elapsed, self._patience_seconds = start, elapsed, patience_seconds
+        self._acts: dict[str, tuple[subprocess.Popen[str], float]] = {}
+        self._lock = threading.Lock()
+
+    def finish(self, folder: AllocationFolder) -> None:
+        """See one through, begun where it was not; raises :class:`EngineUnavailable` while it goes on."""
+        with self._lock:
+            act, begun = self._acts.get(folder.path.name) or (self._start(folder.path), self._elapsed())
+            self._acts[folder.path.name] = (act, begun)
+            if not wait_until(lambda: act.poll() is not None, self._patience_seconds):
+                if self._elapsed() - begun < COPY_SECONDS_MAX:
+                    raise EngineUnavailable("its last checkpoint is being copied; ask again")
+                act.kill()
+            act.communicate()
+            del self._acts[folder.path.name]
+
+
+def finish_for_launcher(folder: AllocationFolder, copies: LastCopies) -> None:
+    """What a killed launcher could not do: the template's last copy, the rest of the outputs."""
+    with contextlib.suppress(OSError, ValueError):
+        if folder.read_spec().template is not None:
+            copies.finish(folder)
+        finish_outputs(folder.path)
+
+
+def remove_folders(folder: AllocationFolder) -> None:
+    """Everything but logs, outputs, state and report; no secret stays in the launch spec."""
+    for path in [folder / "run", folder / "home", folder / "tmp", *folder.path.glob("etc-*")]:
+        shutil.rmtree(path, ignore_errors=True)
+    (folder / "start.err").unlink(missing_ok=True)
+    with contextlib.suppress(OSError, ValueError):
+        spec = folder.read_spec()
+        folder.write_spec(replace(spec, channel_token="", api_token=None, environment=()))
+
+
+def wait_until(condition: Callable[[], bool], patience_seconds: float) -> bool:
+    """Whether the condition came to hold in time."""
+    give_up = time.monotonic() + patience_seconds
+    while not condition():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.01)
+    return True
