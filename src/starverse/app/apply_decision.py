@@ -154,8 +154,9 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
 
 
 def _check_capacity(connection: Connection, placement: Placement, job: Job) -> None:
-    nodes = {node.id: node for node in inventory.load_nodes(connection)}
-    open_shares = shares_of(connection, allocations.open_ones(connection))
+    named = [share.node_id for share in placement.shares]
+    nodes = inventory.load_nodes_named(connection, named)
+    open_shares = shares_of(connection, allocations.open_on(connection, named))
     for share in placement.shares:
         node = nodes.get(share.node_id)
         if node is None:

@@ -56,7 +56,7 @@ def _become_ready(
     connection: Connection, platform: Platform, allocation: Allocation, ready_at: datetime, alive_at: datetime
 ) -> Allocation:
     now = platform.clock.now()
-    held = sum(hold.seconds for hold in meter_rows.holds_of(connection, allocation.id))
+    held = meter_rows.held_seconds(connection, allocation.id)
     running = allocations.change(
         connection,
         allocation,

@@ -22,7 +22,7 @@ from starverse.app.disk_space import require_space
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db import folders
-from starverse.db.folders import Folder
+from starverse.db.folders import Folder, Workspace
 from starverse.domain.errors import FieldFault, Invalid, NotFound, TooLarge, Unavailable
 from starverse.domain.ids import FolderId
 
@@ -112,22 +112,18 @@ def find_folder(platform: Platform, identity: Identity, folder_id: str) -> Folde
     return FolderView(found.id, found.bytes, existed=True)
 
 
-def unpack_workspace(platform: Platform, team_id: str, workspace_id: str, folder_id: str | None) -> None:
-    """Make a workspace from its folder (``None``: empty), whole or not at all; a repeat changes nothing."""
-    target = platform.paths.workspace(workspace_id)
+def unpack_workspace(platform: Platform, workspace: Workspace) -> None:
+    """Make a workspace from its folder (or empty), whole or not at all; a repeat changes nothing."""
+    target = platform.paths.workspace(workspace.id)
     if target.is_dir():
         return
-    with platform.database.read() as connection:
-        workspace = folders.get_workspace(connection, workspace_id)
-    if workspace is None:
-        raise NotFound(f"There is no workspace {workspace_id}.")
     owner = workspace.unix_uid if os.geteuid() == 0 else None
     target.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-    aside = target.with_name(f".new-{workspace_id}-{secrets.token_hex(4)}")
+    aside = target.with_name(f".new-{workspace.id}-{secrets.token_hex(4)}")
     aside.mkdir(mode=0o700)
     try:
-        if folder_id is not None:
-            _unpack(platform, team_id, folder_id, aside, owner)
+        if workspace.folder_id is not None:
+            _unpack(platform, workspace.team_id, workspace.folder_id, aside, owner)
         elif owner is not None:
             give_to(aside, owner)
         _rename_new(aside, target)

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.progress import last_progress
 from starverse.app.running_costs import uncharged
@@ -66,6 +67,26 @@ def one(platform: Platform, job_id: str) -> JobView:
         if job is None:
             raise NotFound(f"There is no job {job_id}.")
         return with_allocations(platform, connection, [job])[0]
+
+
+def of_new(
+    job: Job, identity: Identity, members: tuple[MemberChange, ...], books: StoredBooks, now: datetime
+) -> JobView:
+    """A job of the caller that was queued a moment ago: nothing is read, since it has nothing yet."""
+    around = _Around(
+        runs={job.id: []},
+        cards={},
+        charged={},
+        meters={},
+        newest={},
+        checkpoint_at={},
+        emails={identity.account_id: identity.email},
+        team_names={identity.team_id: identity.team_name},
+        members={identity.account_id: members},
+        books=books,
+        now=now,
+    )
+    return _view(job, around)
 
 
 def with_allocations(platform: Platform, connection: Connection, found: Sequence[Job]) -> list[JobView]:

@@ -14,8 +14,10 @@ from sqlalchemy import Connection
 from starverse.app import auth, checkpoints, folders, funding
 from starverse.app.endings import End, record_end
 from starverse.app.platform import Platform
-from starverse.db import allocations, datasets, inventory, jobs, metering, teams
+from starverse.db import allocations, datasets, inventory, jobs, metering
 from starverse.db import checkpoints as checkpoint_rows
+from starverse.db import folders as folder_rows
+from starverse.db.folders import Workspace
 from starverse.domain.errors import InvariantBroken, Unavailable
 from starverse.domain.ids import AccountId, AllocationId, TeamId
 from starverse.domain.sbatch.hostlists import fold_hosts
@@ -36,8 +38,7 @@ class _Ground:
     """What the launch spec needs beside the job and the allocation."""
 
     cards: tuple[GrantedCard, ...]
-    folder_id: str | None
-    unix_uid: int
+    workspace: Workspace
     mounts: tuple[Mount, ...]
     held_seconds: int
 
@@ -53,8 +54,9 @@ def start(platform: Platform, allocation: Allocation) -> bool:
         if job is None:
             raise InvariantBroken(f"allocation {allocation.id} belongs to no job")
         ground = _read_ground(connection, platform, allocation, job)
-    folders.unpack_workspace(platform, job.team_id, job.workspace_id, ground.folder_id)
-    resume_from = checkpoints.choose_resume(platform, job.checkpoints_id) if job.resume_allowed else ""
+    folders.unpack_workspace(platform, ground.workspace)
+    may_resume = job.resume_allowed and (allocation.attempt > 1 or job.checkpoints_id != job.id)
+    resume_from = checkpoints.choose_resume(platform, job.checkpoints_id) if may_resume else ""
 
     def hand_over(connection: Connection) -> tuple[Allocation, str] | None:
         current = _mark_starting(connection, platform, allocation, resume_from)
@@ -119,6 +121,9 @@ def is_too_late(platform: Platform, allocation: Allocation, slack_seconds: float
 def _read_ground(connection: Connection, platform: Platform, allocation: Allocation, job: Job) -> _Ground:
     by_id = inventory.load_cards(connection, allocation.cards)
     cards = sorted((by_id[card] for card in allocation.cards), key=lambda card: (card.node_id, card.index))
+    workspace = folder_rows.get_workspace(connection, job.workspace_id)
+    if workspace is None:
+        raise InvariantBroken(f"job {job.display_number} has no workspace")
     mounts = []
     for name in job.spec.datasets:
         dataset = datasets.find_verified(connection, name)
@@ -127,10 +132,9 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
         mounts.append(Mount(str(platform.paths.dataset(dataset.id)), f"/dataset/{name}"))
     return _Ground(
         cards=tuple(GrantedCard(c.id, c.index, c.uuid, c.model, c.declared) for c in cards),
-        folder_id=jobs.workspace_folder(connection, job.workspace_id),
-        unix_uid=teams.unix_uid_of(connection, job.team_id),
+        workspace=workspace,
         mounts=tuple(mounts),
-        held_seconds=sum(hold.seconds for hold in metering.holds_of(connection, allocation.id)),
+        held_seconds=metering.held_seconds(connection, allocation.id),
     )
 
 
@@ -180,7 +184,7 @@ def launch_spec(
         template=template,
         driver=settings.driver,
         network=spec.network.value,
-        unix_uid=ground.unix_uid if settings.drops_to_team_uid else None,
+        unix_uid=ground.workspace.unix_uid if settings.drops_to_team_uid else None,
         time_limit_seconds=spec.time_limit_seconds,
         funded_seconds=funding.seconds_to_stop(
             ground.held_seconds, spec.time_limit_seconds, settings.kill_after_seconds

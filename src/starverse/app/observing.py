@@ -169,7 +169,7 @@ def _as_it_was(connection: Connection, allocation: Allocation, state: LauncherSt
     if allocation.funded_until is not None or state.ready_at is None:
         return allocation
     ready_at = _instant(state.ready_at)
-    held = sum(hold.seconds for hold in metering.holds_of(connection, allocation.id))
+    held = metering.held_seconds(connection, allocation.id)
     until = ceil_to_second(ready_at) + timedelta(seconds=held)
     return replace(allocation, ready_at=ready_at, funded_until=until)
 

@@ -91,6 +91,7 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
             spec, more = _check(connection, platform, identity, world, spec, request)
             faults += more
         price = _price(world, spec) if spec is not None and not faults else None
+        sources = sources_of(ledger.team_wallet(connection, TeamId(identity.team_id)))
     if request.lint:
         return _lint_result(platform, understood, faults, price)
     if faults or spec is None or price is None:
@@ -101,8 +102,8 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
             f"this cluster can never run it: {misfit.message}",
             hint="see `starverse offers` for what there is",
         )
-    _require_money(platform, identity, world, spec, price)
-    return _insert(platform, identity, spec, request, understood, price)
+    _require_money(platform, identity, world, spec, sources)
+    return _insert(platform, identity, world, _Accepted(request, understood, spec, price))
 
 
 def _repeated(
@@ -330,11 +331,9 @@ def _limit_faults(platform: Platform, world: _World, spec: JobSpec) -> list[Fiel
 
 
 def _require_money(
-    platform: Platform, identity: Identity, world: _World, spec: JobSpec, price: PriceView
+    platform: Platform, identity: Identity, world: _World, spec: JobSpec, sources: Sources
 ) -> None:
     """One hour of one task has to be there (pricing.md, Holds)."""
-    with platform.database.read() as connection:
-        sources = sources_of(ledger.team_wallet(connection, TeamId(identity.team_id)))
     found = _first_hour(platform, world, spec, sources)
     if isinstance(found, NotFunded) and found.why is Unfunded.NO_MONEY:
         ways = _ways_that_fit(world, spec, sources)
@@ -379,22 +378,27 @@ def _ways_that_fit(world: _World, spec: JobSpec, sources: Sources) -> list[str]:
     return [f"{way}: CNY {cost.decimal()} {length}" for way, cost in fitting]
 
 
-def _insert(
-    platform: Platform,
-    identity: Identity,
-    spec: JobSpec,
-    request: SubmitRequest,
-    understood: sbatch.Submission,
-    price: PriceView,
-) -> SubmitResult:
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """A submission that nothing stands against."""
+
+    request: SubmitRequest
+    understood: sbatch.Submission
+    spec: JobSpec
+    price: PriceView
+
+
+def _insert(platform: Platform, identity: Identity, world: _World, accepted: _Accepted) -> SubmitResult:
+    request, spec = accepted.request, accepted.spec
     indices: tuple[int | None, ...] = spec.array.indices if spec.array else (None,)
     first_id = platform.ids.uuid7()
 
-    def act(connection: Connection) -> tuple[str, int]:
+    def act(connection: Connection) -> Job | str:
+        """The first of the new jobs, or the id of what this very request made before."""
         now = platform.clock.now()
         before = claim(connection, AccountId(identity.account_id), request.once, first_id, now)
         if before is not None:
-            return before, len(indices)
+            return before
         if request.folder_id is not None and not folders.exists(
             connection, identity.team_id, request.folder_id
         ):
@@ -422,23 +426,24 @@ def _insert(
             for job_id, index in zip(job_ids, indices, strict=True)
         ]
         jobs.insert_jobs(connection, new)
+        text = accepted.price.text
         events.record(
             connection,
-            *(
-                Event(now, "job", job.id, "state", "queued", price.text, job.team_id, job.account_id)
-                for job in new
-            ),
+            *(Event(now, "job", job.id, "state", "queued", text, job.team_id, job.account_id) for job in new),
         )
-        return first_id, len(new)
+        return new[0]
 
-    job_id, count = platform.database.write_retrying(act)
+    made = platform.database.write_retrying(act)
     platform.wakeups.wake("schedule")
-    view = job_views.one(platform, job_id)
+    if isinstance(made, Job):
+        view = job_views.of_new(made, identity, world.members, world.books, made.submitted_at)
+    else:
+        view = job_views.one(platform, made)
     return SubmitResult(
         job=view,
-        jobs_count=count,
-        notices=_all_notices(platform, understood),
-        price=price,
+        jobs_count=len(indices),
+        notices=_all_notices(platform, accepted.understood),
+        price=accepted.price,
     )
 
 

@@ -93,7 +93,7 @@ def find_workspace(platform: Platform, identity: Identity, ref: str) -> Workspac
     if found is None or found.removed_at is not None:
         days = platform.settings.workspace_keep_days
         raise NotFound(f"The folder of job {job.display_number} is gone; folders are kept {days} days.")
-    unpack_workspace(platform, found.team_id, found.id, found.folder_id)
+    unpack_workspace(platform, found)
     owner = found.unix_uid if os.geteuid() == 0 else None
     return Workspace(platform.paths.workspace(found.id), owner)
 

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, union_all, update
 
 from starverse.db.session import LostRace
 from starverse.db.statements import in_chunks
-from starverse.db.tables import allocation_cards, allocation_nodes, allocations, jobs
+from starverse.db.tables import allocation_cards, allocation_nodes, allocations, cards, jobs
 from starverse.domain.workloads.records import Allocation
 from starverse.domain.workloads.states import (
     ALLOCATION_TRANSITIONS,
@@ -59,6 +59,20 @@ def open_ones(connection: Connection) -> list[Allocation]:
     return _read(connection, _IS_OPEN)
 
 
+def open_on(connection: Connection, node_ids: Collection[str]) -> list[Allocation]:
+    """All that hold something of these nodes now, oldest first; those without cards wherever they are.
+
+    Found by the cards that are open there, so that a node's history costs nothing.
+    """
+    there = (
+        select(allocation_cards.c.allocation_id)
+        .join(cards, cards.c.id == allocation_cards.c.card_id)
+        .where(cards.c.node_id.in_(node_ids), allocation_cards.c.open)
+    )
+    cardless = select(allocations.c.id).where(_IS_OPEN, allocations.c.card_count == 0)
+    return _read(connection, allocations.c.id.in_(union_all(there, cardless)))
+
+
 def of_jobs(connection: Connection, job_ids: Collection[str]) -> dict[str, list[Allocation]]:
     """All runs of these jobs, by job, first attempt first."""
     found: dict[str, list[Allocation]] = {job_id: [] for job_id in job_ids}
@@ -80,9 +94,7 @@ def not_cleaned(connection: Connection, limit: int = 200) -> list[Allocation]:
 def open_cards(connection: Connection) -> dict[str, str]:
     """Card id -> the open allocation that holds it."""
     rows = connection.execute(
-        select(allocation_cards.c.card_id, allocation_cards.c.allocation_id).where(
-            allocation_cards.c.open.is_(True)
-        )
+        select(allocation_cards.c.card_id, allocation_cards.c.allocation_id).where(allocation_cards.c.open)
     )
     return {row.card_id: row.allocation_id for row in rows}
 
@@ -198,17 +210,17 @@ def _read(connection: Connection, where: ColumnElement[bool], limit: int | None 
     ).all()
     ids = [row.id for row in rows]
     nodes: dict[str, list[str]] = defaultdict(list)
-    cards: dict[str, list[str]] = defaultdict(list)
+    held: dict[str, list[str]] = defaultdict(list)
     for some in in_chunks(ids):
         for allocation_id, node_id in connection.execute(_NODES, {"ids": some}):
             nodes[allocation_id].append(node_id)
         for allocation_id, card_id in connection.execute(_CARDS, {"ids": some}):
-            cards[allocation_id].append(card_id)
+            held[allocation_id].append(card_id)
     return [
         Allocation(
             **{name: getattr(row, name) for name in _COLUMNS},
             nodes=tuple(nodes[row.id]),
-            cards=tuple(cards[row.id]),
+            cards=tuple(held[row.id]),
         )
         for row in rows
     ]

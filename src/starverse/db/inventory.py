@@ -10,9 +10,10 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from starverse.db.tables import cards, nodes
 from starverse.domain.cluster import CardReport, NodeReport
@@ -55,13 +56,42 @@ def record_reports(connection: Connection, reports: Iterable[NodeReport], now: d
     return changes
 
 
+_NODES = select(
+    nodes.c.id,
+    nodes.c.generation,
+    nodes.c.zone,
+    nodes.c.fabric,
+    nodes.c.cpus,
+    nodes.c.memory_bytes,
+    nodes.c.links,
+    nodes.c.up,
+    nodes.c.drained,
+)
+_CARDS = select(
+    cards.c.node_id, cards.c.id, cards.c.card_index, cards.c.model, cards.c.healthy, cards.c.quarantined
+).order_by(cards.c.card_index)
+_NODES_NAMED = _NODES.where(nodes.c.id.in_(bindparam("ids", expanding=True)))
+_CARDS_OF_NODES = _CARDS.where(cards.c.node_id.in_(bindparam("ids", expanding=True)))
+
+
 def load_nodes(connection: Connection) -> tuple[Node, ...]:
     """Every node as the scheduler sees it."""
+    return _nodes(connection.execute(_NODES), connection.execute(_CARDS))
+
+
+def load_nodes_named(connection: Connection, node_ids: Collection[str]) -> dict[str, Node]:
+    """Those of these nodes that exist, by id; costs nothing for the others."""
+    wanted = {"ids": list(node_ids)}
+    found = _nodes(connection.execute(_NODES_NAMED, wanted), connection.execute(_CARDS_OF_NODES, wanted))
+    return {node.id: node for node in found}
+
+
+def _nodes(node_rows: Iterable[Any], card_rows: Iterable[Any]) -> tuple[Node, ...]:
     by_node: dict[str, list[Card]] = {}
-    for row in connection.execute(select(cards).order_by(cards.c.card_index)):
-        card = Card(CardId(row.id), row.card_index, row.model, row.healthy and not row.quarantined)
-        by_node.setdefault(row.node_id, []).append(card)
-    return tuple(_node(row, tuple(by_node.get(row.id, ()))) for row in connection.execute(select(nodes)))
+    for node_id, card_id, index, model, healthy, quarantined in card_rows:
+        card = Card(CardId(card_id), index, model, healthy and not quarantined)
+        by_node.setdefault(node_id, []).append(card)
+    return tuple(_node(row, tuple(by_node.get(row.id, ()))) for row in node_rows)
 
 
 def load_cards(connection: Connection, card_ids: Collection[str]) -> dict[str, CardRow]:
@@ -180,6 +210,12 @@ def _node(row: Any, own_cards: tuple[Card, ...]) -> Node:
         cpus=row.cpus,
         memory_bytes=row.memory_bytes,
         cards=own_cards,
-        links=tuple(Link(a, b, quality) for a, b, quality in json.loads(row.links)),
+        links=_links(row.links),
         state=state,
     )
+
+
+@lru_cache(maxsize=1024)
+def _links(text: str) -> tuple[Link, ...]:
+    """Nodes of one kind are linked alike, so a cluster has few texts of them."""
+    return tuple(Link(a, b, quality) for a, b, quality in json.loads(text))

@@ -141,6 +141,11 @@ def hold_spans(connection: Connection, allocation_ids: Collection[str]) -> dict[
     return found
 
 
+def held_seconds(connection: Connection, allocation_id: str) -> int:
+    """How many seconds from ready all holds of an allocation cover together."""
+    return sum(seconds for seconds, _ in hold_spans(connection, [allocation_id]).get(allocation_id, []))
+
+
 def holds_of(connection: Connection, allocation_id: str) -> list[HoldRow]:
     """All holds of an allocation, by hour."""
     rows = connection.execute(

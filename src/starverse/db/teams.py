@@ -61,11 +61,6 @@ def get_team(connection: Connection, team_id: TeamId) -> Team | None:
     return None if row is None else _team(row)
 
 
-def unix_uid_of(connection: Connection, team_id: str) -> int:
-    """The host user that a team's workloads run as."""
-    return int(connection.execute(select(teams.c.unix_uid).where(teams.c.id == team_id)).scalar_one())
-
-
 def names_of(connection: Connection, team_ids: Collection[str]) -> dict[str, str]:
     """Name by id, of the teams that exist."""
     rows = connection.execute(select(teams.c.id, teams.c.name).where(teams.c.id.in_(team_ids)))

@@ -6,6 +6,8 @@
 ``AccountCaller``  scope ``account`` only: tokens, teams
 ``OperatorCaller`` the operator, with a token of scope ``account``
 =================  ==============================================================================
+
+What asks nobody is ``async``: FastAPI sends every other dependency through a thread of its own.
 """
 
 from __future__ import annotations
@@ -42,17 +44,17 @@ PUBLIC_ROUTES = frozenset(
 _bearer = HTTPBearer(auto_error=False, description="A token of `starverse login` or `starverse token create`")
 
 
-def get_platform(request: Request) -> Platform:
+async def get_platform(request: Request) -> Platform:
     platform: Platform = request.app.state.platform
     return platform
 
 
-def get_attempts(request: Request) -> Attempts:
+async def get_attempts(request: Request) -> Attempts:
     attempts: Attempts = request.app.state.attempts
     return attempts
 
 
-def place_of(request: Request) -> str:
+async def place_of(request: Request) -> str:
     """Where a request came from, for rate limits."""
     return request.client.host if request.client else "local socket"
 
@@ -81,23 +83,23 @@ def identified(
 Identified = Annotated[Identity, Depends(identified)]
 
 
-def any_caller(identity: Identified) -> Identity:
+async def any_caller(identity: Identified) -> Identity:
     return identity
 
 
-def team_caller(identity: Identified) -> Identity:
+async def team_caller(identity: Identified) -> Identity:
     if identity.scope == "workload":
         raise Forbidden("A token of a running workload may not do this.", hint="Use your own token.")
     return identity
 
 
-def account_caller(identity: Identified) -> Identity:
+async def account_caller(identity: Identified) -> Identity:
     if identity.scope != "account":
         raise Forbidden("This needs a token of your account, not of one team or workload.")
     return identity
 
 
-def operator_caller(identity: Identified) -> Identity:
+async def operator_caller(identity: Identified) -> Identity:
     if not identity.operator:
         raise Forbidden("Only the operator may do this.", hint="Ask the operator of this installation.")
     return identity
@@ -151,7 +153,7 @@ async def once(
 OnceDep = Annotated[Once | None, Depends(once)]
 
 
-def known_query(request: Request) -> None:
+async def known_query(request: Request) -> None:
     """Refuses query parameters that the endpoint does not know, and bytes that no text holds."""
     faults = []
     route = request.scope.get("route")
