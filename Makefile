@@ -9,6 +9,7 @@ PYTEST_WORKERS ?= 2
 TESTS ?= tests
 ARGS ?=
 CARDS ?=
+DB ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
@@ -23,8 +24,9 @@ setup:
 setup-dev:
 	@sh scripts/setup.sh dev
 
-demo: setup ## Run the main job end to end on real data and print what it proves.
-	@$(BIN)/starverse demo $(ARGS)
+demo: ## Run the main job end to end on real data and print what it proves; DB=postgresql.
+	@sh scripts/setup.sh demo $(DB)
+	@$(BIN)/starverse demo $(if $(DB),--db $(DB)) $(ARGS)
 
 up: setup ## Serve the product on its persistent data folder: make up CARDS=rtx4090:8
 	@$(BIN)/starverse up $(if $(CARDS),--declare-cards $(CARDS)) $(ARGS)

@@ -3,12 +3,14 @@
 #
 #   sh scripts/setup.sh demo    what running the product and its demo needs
 #   sh scripts/setup.sh dev     that and the tools of tests and checks
+#   sh scripts/setup.sh demo postgresql    what a server of its own needs as well
 #
 # Says what is missing and how to get it; as root on Debian or Ubuntu it installs it. Does nothing when all
 # is in place. PYTHON=... picks an interpreter.
 set -eu
 
-SET=${1:?usage: setup.sh demo|dev}
+SET=${1:?usage: setup.sh demo|dev [postgresql]}
+shift
 cd "$(dirname "$0")/.."
 VENV=.venv
 LOCK=requirements/$SET.txt
@@ -47,8 +49,20 @@ elif ! can_make_venv "$PYTHON_FOUND"; then
 fi
 command -v bwrap >/dev/null 2>&1 || missing="$missing bubblewrap"   # the sandbox that workloads run in
 
+for part in "$@"; do
+    case $part in
+    postgresql) ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql" ;;
+    sqlite) ;;
+    *) die "there is no part $part; there are sqlite, postgresql" ;;
+    esac
+done
+
 install_missing() {
     export DEBIAN_FRONTEND=noninteractive
+    if [ ! -d /etc/postgresql-common ]; then # no server of its own beside ours
+        mkdir -p /etc/postgresql-common/createcluster.d
+        echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/no-main-cluster.conf
+    fi
     # shellcheck disable=SC2086 # a list of package names
     apt-get install -y -q --no-install-recommends $missing >&2 && return
     say "refreshing the package lists first"

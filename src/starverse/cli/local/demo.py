@@ -24,17 +24,11 @@ from typing import Any
 
 import click
 
+from starverse.cli.local.demo_ground import Ground, make_folder, open_ground
 from starverse.cli.local.demo_report import Outcome, report
 
 GRACE_SECONDS = 10
 PASSWORD = "correct-horse-battery"
-ON_DEMAND_SCRIPT = """#!/bin/bash
-#SBATCH --job-name=eight-cards
-#SBATCH --gres=gpu:rtx4090:8
-#SBATCH --time=00:05:00
-echo "on $SLURM_GPUS_ON_NODE cards: $CUDA_VISIBLE_DEVICES"
-for step in 1 2 3 4; do echo "step $step/4"; sleep 1; done
-"""
 
 
 class DemoFailed(Exception):
@@ -107,14 +101,21 @@ class Person:
 
 
 @click.command("demo")
+@click.option(
+    "--db",
+    type=click.Choice(["sqlite", "postgresql"]),
+    default="sqlite",
+    show_default=True,
+    help="Database; postgresql starts a server for the demo alone.",
+)
 @click.option("--keep", is_flag=True, help="Leave the data folder behind.")
-def command(keep: bool) -> None:
+def command(db: str, keep: bool) -> None:
     """Rent, train on spot, be reclaimed, resume, finish, and read the bill: on real data, checked."""
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="starverse-demo-"))
     try:
-        with platform(root) as api:
-            outcome = play(root, api)
+        with open_ground("local", db) as ground, platform(root, ground) as api:
+            outcome = play(root, api, ground)
             failed = report(outcome, say)
         say(f"\nthe demo took {time.monotonic() - started:.0f} s")
     finally:
@@ -127,31 +128,24 @@ def command(keep: bool) -> None:
 
 
 @contextlib.contextmanager
-def platform(root: Path) -> Iterator[str]:
+def platform(root: Path, ground: Ground) -> Iterator[str]:
     """A platform of its own for the demo, on a free port; ended again by process id."""
     data = root / "data"
     log = (root / "server.log").open("w")
-    words = [
-        "up",
-        "--port",
-        "0",
-        "--data",
-        str(data),
-        "--declare-cards",
-        "rtx4090:8",
-        "--grace",
-        str(GRACE_SECONDS),
-    ]
+    words = ["up", "--port", "0", "--data", str(data), *ground.words, "--grace", str(GRACE_SECONDS)]
     say(f"$ starverse {' '.join(words)}")
     server = subprocess.Popen(
-        [sys.executable, "-m", "starverse.cli.remote.entry", *words], stdout=log, stderr=subprocess.STDOUT
+        [sys.executable, "-m", "starverse.cli.remote.entry", *words],
+        env={**os.environ, **ground.environment},
+        stdout=log,
+        stderr=subprocess.STDOUT,
     )
     try:
         url_file = data / "api-url"
         wait_for(lambda: url_file.exists() or server.poll() is not None, 60, "the server's start")
         if server.poll() is not None:
             raise DemoFailed(f"the server did not start:\n{(root / 'server.log').read_text()}")
-        say("  a platform with 8 declared RTX 4090 (they are not really there) is up")
+        say(f"  {ground.said}")
         yield url_file.read_text().strip()
     finally:
         server.send_signal(signal.SIGTERM)
@@ -163,7 +157,7 @@ def platform(root: Path) -> Iterator[str]:
         log.close()
 
 
-def play(root: Path, api: str) -> Outcome:
+def play(root: Path, api: str, ground: Ground) -> Outcome:
     """Every step, in order."""
     from starverse.examples.digits import write_digits
 
@@ -203,9 +197,7 @@ def play(root: Path, api: str) -> Outcome:
     wait_for(lambda: has_checkpoint(researcher, "1"), 60, "the first checkpoint of the spot job")
     rival.run("register", "second@example.org")
     rival.run("topup", "50")
-    (root / "rival-folder").mkdir()
-    (root / "rival-folder" / "eight.sh").write_text(ON_DEMAND_SCRIPT)
-    rival.run("sbatch", "eight.sh", folder=root / "rival-folder")
+    rival.run("sbatch", "all_cards.sh", folder=make_folder(root, ground))
     rival_job = wait_end(rival, "2", 90)
     job = wait_end(researcher, "1", 150)
     follower.finish()
@@ -226,6 +218,7 @@ def play(root: Path, api: str) -> Outcome:
         weights=(root / "final_weights.bin").read_bytes(),
         reference=(root / "reference" / "final_weights.bin").read_bytes(),
         dataset=dataset,
+        ground=ground,
     )
 
 

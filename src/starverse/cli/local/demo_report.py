@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from starverse.cli.local.demo_ground import Ground
+
 ACCURACY_MIN = 0.95
 
 
@@ -26,6 +28,7 @@ class Outcome:
     weights: bytes
     reference: bytes
     dataset: dict[str, Any]
+    ground: Ground
 
 
 def report(outcome: Outcome, say: Callable[[str], None]) -> list[str]:
@@ -62,8 +65,8 @@ def _claims(o: Outcome) -> list[tuple[str, bool, str]]:
             f"{o.dataset['files']} files",
         ),
         (
-            "cards are marked as declared",
-            bool(declared) and all(declared),
+            "cards are marked as declared" if o.ground.declared else "cards are the engine's own",
+            bool(declared) and all(card is o.ground.declared for card in declared),
             f"{len(declared)} of {len(declared)}",
         ),
         (
@@ -77,8 +80,8 @@ def _claims(o: Outcome) -> list[tuple[str, bool, str]]:
             ", ".join(map(str, resumed)),
         ),
         (
-            "the on-demand job ran on eight cards",
-            o.rival["state"] == "succeeded",
+            f"the on-demand job ran on {o.ground.rival_cards} cards",
+            o.rival["state"] == "succeeded" and o.rival["cards"] == o.ground.rival_cards,
             f"{o.rival['cards']} cards, {o.rival['state']}",
         ),
         ("the spot job finished", o.job["state"] == "succeeded", o.job["state"]),

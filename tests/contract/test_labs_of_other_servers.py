@@ -1,0 +1,37 @@
+"""Servers that tests and the demo start for themselves: they come up, break as asked, leave nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from starverse.testing.postgres_lab import PostgresLab
+
+without_postgres = pytest.mark.skipif(bool(PostgresLab.missing()), reason=PostgresLab.missing() or "-")
+
+
+@without_postgres
+def test_a_postgresql_of_our_own_survives_a_crash_and_goes_with_its_folder() -> None:
+    with PostgresLab() as lab:
+        engine = create_engine(lab.url)
+        with engine.begin() as connection:
+            connection.execute(text("CREATE TABLE kept (value int)"))
+            connection.execute(text("INSERT INTO kept VALUES (7)"))
+        lab.kill()
+        engine.dispose()
+        lab.start()
+        with engine.begin() as connection:
+            assert connection.execute(text("SELECT value FROM kept")).scalar_one() == 7
+        engine.dispose()
+        folder = lab.folder
+    assert not folder.exists()
+    assert not [entry.name for entry in Path("/proc").iterdir() if _names(entry, str(folder))]
+
+
+def _names(entry: Path, folder: str) -> bool:
+    try:
+        return entry.name.isdigit() and folder.encode() in (entry / "cmdline").read_bytes()
+    except OSError:
+        return False
