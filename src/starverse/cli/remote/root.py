@@ -34,6 +34,7 @@ COMMANDS = {
     "explain": LazyCommand(f"{_HERE}.bills", "Explain a charge.", "explain"),
     "shims": LazyCommand(f"{_HERE}.shims", "Install Slurm's commands into a folder.", "group"),
     "admin": LazyCommand(f"{_HERE}.admin", "What operators do.", "group"),
+    "slurm": LazyCommand(f"{_LOCAL}.slurm", "Prepare a Slurm cluster: plan, check."),
     "config": LazyCommand(f"{_LOCAL}.config", "Show the settings and where each comes from."),
     "bench": LazyCommand(f"{_LOCAL}.bench", "Run a measurement by name."),
     "version": LazyCommand(f"{_HERE}.version", "Print the version.", "version"),

@@ -1,0 +1,142 @@
+"""``slurm plan`` and ``slurm check`` on a real Slurm: what is broken is named, nothing is left behind."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from starverse.cli.local.slurm_cluster import Access, SlurmSilent, read_facts, sample_nodes
+from starverse.cli.local.slurm_rest import ask_rest
+from starverse.domain.slurm_cluster.facts import Finding, Verdict, Wanted
+from starverse.domain.slurm_cluster.judge import blocks, judge
+from starverse.domain.slurm_cluster.samples import judge_samples
+from starverse.testing.slurm_lab import SlurmLab
+
+pytestmark = [
+    pytest.mark.serial,
+    pytest.mark.skipif(bool(SlurmLab.missing()), reason=SlurmLab.missing() or "Slurm is there"),
+]
+OURS = frozenset({"ib", "eth"})
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SlurmLab]:
+    with SlurmLab(nodes=2) as running:
+        yield running
+
+
+@pytest.fixture
+def access(lab: SlurmLab, tmp_path: Path) -> Access:
+    tmp_path.chmod(0o755)
+    return Access(conf=str(lab.conf), python=sys.executable, data=tmp_path)
+
+
+def sampled(access: Access, wait_seconds: float = 60) -> dict[str, Finding]:
+    samples, expected = sample_nodes(access, read_facts(access).nodes, OURS, wait_seconds)
+    assert not list(access.data.iterdir()), "the folder of the check is still there"
+    return {finding.name: finding for finding in judge_samples(samples, expected)}
+
+
+def test_a_sound_cluster_answers_everything(access: Access) -> None:
+    found = sampled(access)
+    assert {finding.verdict for finding in found.values()} == {Verdict.OK}, found
+    assert {"shared path", "clock", "python", "sandbox", "cards bound", "unix user"} == set(found)
+
+
+def test_a_python_that_is_not_there_is_named_with_its_error(access: Access, tmp_path: Path) -> None:
+    found = sampled(Access(conf=access.conf, python="/nowhere/python", data=tmp_path))
+    assert found["python"].verdict is Verdict.BLOCKS
+    assert "/nowhere/python" in found["python"].has
+    assert found["shared path"].verdict is Verdict.OK
+
+
+def test_a_channel_that_nodes_cannot_reach_is_named(access: Access, tmp_path: Path) -> None:
+    found = sampled(Access(conf=access.conf, python=sys.executable, data=tmp_path, channel="127.0.0.1:1"))
+    assert found["channel"].verdict is Verdict.BLOCKS
+
+
+def test_a_busy_node_is_unknown_and_its_job_does_not_stay(lab: SlurmLab, access: Access) -> None:
+    busy = lab.command(
+        *("sbatch", "--parsable", "-p", "ib", "-N1", "--gres=gpu:rtx4090:8", "--output=/dev/null"),
+        *("--time=5", "--wrap", "sleep 300"),
+    ).strip()
+    try:
+        found = sampled(access, wait_seconds=8)
+    finally:
+        lab.command("scancel", busy)
+    assert found["node sample"].verdict is Verdict.UNKNOWN
+    assert lab.node_names[0] in found["node sample"].has
+    assert lab.node_names[1] in found["shared path"].has
+    assert not lab.command("squeue", "-h", "-n", "starverse-check")
+
+
+def test_what_scontrol_says_is_judged_and_a_drained_node_is_named(lab: SlurmLab, access: Access) -> None:
+    name = lab.node_names[1]
+    assert not [f for f in judge(read_facts(access), Wanted(OURS)) if f.name == "nodes/State" and f.remedy]
+    lab.set_node(name, "drain", "fans are loud")
+    try:
+        found = {finding.name: finding for finding in judge(read_facts(access), Wanted(OURS))}
+    finally:
+        lab.set_node(name, "resume")
+    assert name in found["nodes/State"].has
+    assert "fans are loud" in found["nodes/State"].why
+
+
+def test_partitions_that_share_nodes_with_others_block(access: Access) -> None:
+    found = judge(read_facts(access), Wanted(frozenset({"ib"})))
+    overlaps = {finding.name for finding in found if finding.name.startswith("overlap/")}
+    others = {p for node in read_facts(access).nodes if "ib" in node.partitions for p in node.partitions} - {
+        "ib"
+    }
+    assert overlaps == {f"overlap/{name}" for name in others}
+    assert blocks(found) is bool(others)
+
+
+def test_commands_that_are_missing_or_silent_are_told(access: Access, tmp_path: Path) -> None:
+    with pytest.raises(SlurmSilent, match="scontrol"):
+        read_facts(Access(conf=access.conf, path=str(tmp_path)))
+    with pytest.raises(SlurmSilent):
+        read_facts(Access(conf="/nowhere/slurm.conf"))
+    with pytest.raises(SlurmSilent, match="nobody-such"):
+        read_facts(Access(conf=access.conf, user="nobody-such"))
+
+
+def test_slurmrestd_lets_in_who_has_the_key(lab: SlurmLab, tmp_path: Path) -> None:
+    user = "root"
+    (let_in,) = ask_rest(lab.rest_url, lab.jwt_key, user)
+    assert let_in.verdict is Verdict.OK, let_in
+    (tmp_path / "other.key").write_bytes(b"x" * 32)
+    (refused,) = ask_rest(lab.rest_url, tmp_path / "other.key", user)
+    assert refused.verdict is Verdict.BLOCKS
+    (unreadable,) = ask_rest(lab.rest_url, tmp_path / "missing.key", user)
+    assert unreadable.name == "jwt key"
+    (silent,) = ask_rest("http://127.0.0.1:1", lab.jwt_key, user)
+    assert silent.verdict is Verdict.BLOCKS
+    (unset,) = ask_rest("", None, user)
+    assert unset.verdict is Verdict.WISH
+
+
+class _KnowsNothing(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+def test_a_slurmrestd_of_unknown_versions_is_told(lab: SlurmLab) -> None:
+    with HTTPServer(("127.0.0.1", 0), _KnowsNothing) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            (found,) = ask_rest(f"http://127.0.0.1:{server.server_port}", lab.jwt_key, "root")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert found.verdict is Verdict.BLOCKS
+    assert "known" in found.has
