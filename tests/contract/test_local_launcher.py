@@ -19,11 +19,11 @@ from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
 from starverse.engines.base import Presence
 from starverse.engines.local import LocalEngine
 from starverse.node import processes
-from starverse.node.api_proxy import bind_unix
 from starverse.node.cards.declared import DeclaredCards
 from starverse.node.folder import AllocationFolder
 from starverse.node.launcher import Launcher
 from starverse.node.limits import CgroupSupport
+from starverse.node.unix_sockets import bind_unix
 from starverse.testing.launches import MIB, build_launch
 
 TEAM_UID = 200_001

@@ -6,17 +6,24 @@ import contextlib
 import os
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
+
+from starverse.node.unix_sockets import bind_unix
 
 CONNECTIONS_MAX = 64
 
 
 class ApiProxy:
-    """Listens at ``run/api.sock``; a platform that is down refuses the connection, nothing more."""
+    """Listens at ``run/api.sock``; a platform that is down refuses the connection, nothing more.
 
-    def __init__(self, path: Path, platform: str, owner: int | None) -> None:
+    ``dial`` connects to the platform (:mod:`starverse.node.dialing`); raises ``OSError`` where it is down.
+    ``owner`` is the Unix user inside, ``None``: the launcher's own.
+    """
+
+    def __init__(self, path: Path, dial: Callable[[], socket.socket], owner: int | None) -> None:
         self._path = path
-        self._platform = platform
+        self._dial = dial
         self._owner = owner
         self._free = threading.BoundedSemaphore(CONNECTIONS_MAX)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -53,8 +60,10 @@ class ApiProxy:
 
     def _pass_on(self, inside: socket.socket) -> None:
         try:
-            with inside, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as outside:
-                connect_unix(outside, Path(self._platform))
+            with inside, self._dial() as outside:
+                if outside.family != socket.AF_UNIX:
+                    pass_between(inside, outside)
+                    return
                 back = threading.Thread(target=_pump, args=(outside, inside), daemon=True)
                 back.start()
                 _pump(inside, outside)
@@ -65,31 +74,17 @@ class ApiProxy:
             self._free.release()
 
 
-def bind_unix(listener: socket.socket, path: Path) -> None:
-    """Bind at a path of any length: a socket's own limit is 107 bytes."""
-    with _short_path(path) as short:
-        listener.bind(short)
+def pass_between(inside: socket.socket, outside: socket.socket) -> None:
+    """Pass bytes both ways until either end hangs up; from one thread, as TLS needs it."""
+    from starverse.node.hub import Hub, Rules
 
-
-def connect_unix(line: socket.socket, path: Path) -> None:
-    with _short_path(path) as short:
-        line.connect(short)
-
-
-class _short_path:  # noqa: N801  (used as a function)
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._folder = -1
-
-    def __enter__(self) -> str:
-        if len(os.fsencode(self._path)) <= 107:
-            return str(self._path)
-        self._folder = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        return f"/proc/self/fd/{self._folder}/{self._path.name}"
-
-    def __exit__(self, *_: object) -> None:
-        if self._folder >= 0:
-            os.close(self._folder)
+    hub = Hub(Rules(lambda *_: None, lambda *_: None, lambda *_: None))
+    try:
+        hub.join(hub.adopt(inside, None), hub.adopt(outside, None))
+        while hub.peers:
+            hub.step(60.0)
+    finally:
+        hub.close()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

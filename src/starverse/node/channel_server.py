@@ -1,7 +1,7 @@
-"""The platform's end of the launchers' channel: one thread, one Unix socket, nothing that is the truth.
+"""The platform's end of the launchers' channel: one thread, a Unix socket, TLS where nodes are far.
 
 What launchers say is kept for :meth:`ChannelServer.newest`; their folders say the same. What is wanted of
-them is sent at once, and again as they connect.
+them is sent at once, and again as they connect. By TLS a launcher also reaches the API for its shims.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import selectors
 import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from starverse.domain.workloads.launch import PROTOCOL_VERSION, Desired, LauncherState
-from starverse.node.api_proxy import bind_unix
+from starverse.node.addresses import join_host, split_host
+from starverse.node.api_proxy import CONNECTIONS_MAX
+from starverse.node.hub import Hub, Peer, Rules
+from starverse.node.unix_sockets import bind_unix, connect_unix
 
-_LINE_BYTES_MAX = 1 << 20
+BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,44 +34,54 @@ class Answers:
     news: Callable[[], None]
 
 
-class _Line:
-    """One launcher's connection; ``allocation_id`` ``""`` before its first line."""
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """Where to listen by TLS (``HOST:PORT``; port 0 takes a free one) with the certificates kept in
+    ``folder``, and the Unix socket of the API that launchers far away are passed on to."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-        self.allocation_id = ""
-        self.received = b""
-        self.unsent = b""
+    address: str
+    folder: Path
+    api_socket: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """Whose connection it is, and what it is for: ``launcher`` or ``api``."""
+
+    allocation_id: str
+    kind: str
 
 
 class ChannelServer:
-    """Listens from :meth:`start` to :meth:`close`."""
+    """Listens from :meth:`start` to :meth:`close`. ``authority`` (PEM) and ``tls_address`` (``HOST:PORT``
+    as bound) are ``""`` without TLS."""
 
-    def __init__(self, path: Path, answers: Answers) -> None:
+    def __init__(self, path: Path, answers: Answers, tls: TlsSettings | None = None) -> None:
         self._path = path
         self._answers = answers
-        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # until the start
-        self._listener: socket.socket | None = None
+        self._tls = tls
+        self._hub: Hub | None = None
         self._thread: threading.Thread | None = None
-        self._wake_pair: tuple[socket.socket, socket.socket] | None = None
         self._lock = threading.Lock()
         self._newest: dict[str, LauncherState] = {}
         self._to_send: dict[str, Desired] = {}
+        self._lines: dict[str, set[Peer]] = {}
+        self._api_lines: dict[str, int] = {}
         self._closing = False
+        self.authority = ""
+        self.tls_address = ""
 
     def start(self) -> None:
-        """Take over the socket's path; whoever listened there before is dead (a lock file saw to that)."""
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-        bind_unix(self._listener, self._path)
-        self._path.chmod(0o600)
-        self._listener.listen(1024)
-        self._selector = selectors.DefaultSelector()
-        self._wake_pair = socket.socketpair()
-        self._wake_pair[0].setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._wake_pair[0], selectors.EVENT_READ, self._wake_pair[0])
+        """Take over the socket's path; whoever listened there before is dead (a lock file saw to that).
+
+        Raises ``OSError`` where an address or the folder of the certificates cannot be used, ``ValueError``
+        where it is none.
+        """
+        self._closing = False
+        self._hub = Hub(Rules(self._greet, self._hear, self._gone))
+        self._hub.listen(self._listen_unix())
+        if self._tls is not None:
+            self._listen_tls(self._hub, self._tls)
         self._thread = threading.Thread(target=self._serve, name="channel", daemon=True)
         self._thread.start()
 
@@ -79,18 +92,11 @@ class ChannelServer:
             self._wake()
             self._thread.join()
             self._thread = None
-        for key in list(self._selector.get_map().values()):
-            self._selector.unregister(key.fileobj)
-            if isinstance(key.data, _Line):
-                key.data.socket.close()
-        if self._listener is not None:
-            self._listener.close()
+        if self._hub is not None:
+            self._hub.close()
+            self._hub = None
             with contextlib.suppress(FileNotFoundError):
                 self._path.unlink()
-        self._selector.close()
-        for end in self._wake_pair or ():
-            end.close()
-        self._wake_pair = None
 
     def newest(self, allocation_id: str) -> LauncherState | None:
         """What its launcher said last on this server's watch."""
@@ -107,76 +113,86 @@ class ChannelServer:
         with self._lock:
             self._newest.pop(allocation_id, None)
 
+    def _listen_unix(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        bind_unix(listener, self._path)
+        self._path.chmod(0o600)
+        listener.listen(BACKLOG)
+        return listener
+
+    def _listen_tls(self, hub: Hub, settings: TlsSettings) -> None:
+        from starverse.node.tls import keep_identity, server_context
+
+        identity = keep_identity(settings.folder, datetime.now(UTC))
+        host, port = split_host(settings.address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
+            hub.listen(listener, server_context(identity))
+        except OSError:
+            listener.close()
+            raise
+        self.authority = identity.authority
+        self.tls_address = join_host(host, listener.getsockname()[1])
+
     def _wake(self) -> None:
-        if self._wake_pair is not None:
-            with contextlib.suppress(OSError):
-                self._wake_pair[1].send(b"!")
+        if self._hub is not None:
+            self._hub.wake()
 
     def _serve(self) -> None:
+        assert self._hub is not None
         while not self._closing:
-            for key, event in self._selector.select(1.0):
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif isinstance(key.data, socket.socket):
-                    with contextlib.suppress(OSError):
-                        key.data.recv(4096)
-                elif event & selectors.EVENT_READ:
-                    self._read(key.data)
-                else:
-                    self._flush(key.data)
-            self._send_waiting()
+            self._hub.step(1.0)
+            with self._lock:
+                waiting, self._to_send = self._to_send, {}
+            for allocation_id, desired in waiting.items():
+                for peer in self._lines.get(allocation_id, ()):
+                    self._tell(peer, desired)
 
-    def _accept(self) -> None:
-        assert self._listener is not None
-        with contextlib.suppress(OSError):
-            connection, _ = self._listener.accept()
-            connection.setblocking(False)
-            self._selector.register(connection, selectors.EVENT_READ, _Line(connection))
-
-    def _send_waiting(self) -> None:
-        with self._lock:
-            waiting, self._to_send = self._to_send, {}
-        if not waiting:
-            return
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.data, _Line) and key.data.allocation_id in waiting:
-                self._tell(key.data, waiting[key.data.allocation_id])
-
-    def _read(self, line: _Line) -> None:
-        try:
-            part = line.socket.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            part = b""
-        if not part or len(line.received) > _LINE_BYTES_MAX:
-            self._drop(line)
-            return
-        *texts, line.received = (line.received + part).split(b"\n")
-        for text in texts:
-            try:
-                if line.allocation_id:
-                    self._note(line.allocation_id, LauncherState.from_json(text.decode()))
-                else:
-                    self._greet(line, text.decode())
-            except (ValueError, TypeError, KeyError, AttributeError):
-                self._drop(line)
-                return
-
-    def _greet(self, line: _Line, text: str) -> None:
+    def _greet(self, peer: Peer, text: bytes) -> None:
         """The first line: who it is and whether it knows the token; raises ``ValueError`` otherwise."""
         hello = json.loads(text)
-        token = self._answers.token_of(hello["allocation_id"])
+        allocation_id, kind = str(hello["allocation_id"]), str(hello.get("kind", "launcher"))
+        token = self._answers.token_of(allocation_id)
         if hello["version"] != PROTOCOL_VERSION or not token:
             raise ValueError("not a launcher of ours")
         if not hmac.compare_digest(token.encode(), str(hello["token"]).encode()):
             raise ValueError("wrong token")
-        line.allocation_id = hello["allocation_id"]
-        desired = self._answers.desired_of(line.allocation_id)
+        if kind == "api":
+            self._pass_on(peer, allocation_id)
+            return
+        if kind != "launcher":
+            raise ValueError("no kind of ours")
+        peer.owner = _Owner(allocation_id, kind)
+        self._lines.setdefault(allocation_id, set()).add(peer)
+        desired = self._answers.desired_of(allocation_id)
         if desired is not None:
-            self._tell(line, desired)
+            self._tell(peer, desired)
 
-    def _note(self, allocation_id: str, state: LauncherState) -> None:
+    def _pass_on(self, peer: Peer, allocation_id: str) -> None:
+        """Bytes between a shim far away and this server's API; raises ``ValueError`` where it is down."""
+        assert self._hub is not None
+        if self._tls is None or self._api_lines.get(allocation_id, 0) >= CONNECTIONS_MAX:
+            raise ValueError("no further connection to the API")
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            connect_unix(line, self._tls.api_socket)
+        except OSError as error:
+            line.close()
+            raise ValueError("the API does not listen") from error
+        peer.owner = _Owner(allocation_id, "api")
+        self._api_lines[allocation_id] = self._api_lines.get(allocation_id, 0) + 1
+        self._hub.join(peer, self._hub.adopt(line, None))
+
+    def _hear(self, peer: Peer, text: bytes) -> None:
+        assert isinstance(peer.owner, _Owner)
+        allocation_id = peer.owner.allocation_id
+        state = LauncherState.from_json(text.decode())
         if state.allocation_id != allocation_id:
             raise ValueError("speaks for another allocation")
         with self._lock:
@@ -185,24 +201,20 @@ class ChannelServer:
         if before is None or replace(before, alive_at=state.alive_at) != state:
             self._answers.news()
 
-    def _tell(self, line: _Line, desired: Desired) -> None:
-        if not line.unsent:  # else it is still busy with an older one; the file has the newest
-            line.unsent = desired.to_json().encode() + b"\n"
-            self._flush(line)
-
-    def _flush(self, line: _Line) -> None:
-        try:
-            sent = line.socket.send(line.unsent, socket.MSG_NOSIGNAL) if line.unsent else 0
-            line.unsent = line.unsent[sent:]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._drop(line)
+    def _gone(self, peer: Peer) -> None:
+        assert isinstance(peer.owner, _Owner)
+        allocation_id = peer.owner.allocation_id
+        if peer.owner.kind == "api":
+            self._api_lines[allocation_id] -= 1
+            if not self._api_lines[allocation_id]:
+                del self._api_lines[allocation_id]
             return
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.unsent else 0)
-        self._selector.modify(line.socket, events, line)
+        others = self._lines.get(allocation_id, set())
+        others.discard(peer)
+        if not others:
+            self._lines.pop(allocation_id, None)
 
-    def _drop(self, line: _Line) -> None:
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(line.socket)
-        line.socket.close()
+    def _tell(self, peer: Peer, desired: Desired) -> None:
+        """Where an older one is still on its way the file has the newest."""
+        assert self._hub is not None
+        self._hub.tell(peer, desired.to_json().encode() + b"\n")

@@ -28,8 +28,9 @@ from starverse.domain.workloads.launch import FUNDS_END, Desired, LauncherState,
 from starverse.node import notice as notices
 from starverse.node import processes
 from starverse.node.api_proxy import ApiProxy
-from starverse.node.channel import ChannelClient
+from starverse.node.channel import ChannelClient, hello_line
 from starverse.node.deadlines import Notice, due_notice, funded_until, strengthen
+from starverse.node.dialing import dial
 from starverse.node.environment import job_environment
 from starverse.node.folder import AllocationFolder, write_atomically
 from starverse.node.host_setup import HostSetup, find_host_setup
@@ -114,7 +115,7 @@ class Launcher:
             return
         self._limit(host)
         if self.spec.api_socket is not None:
-            self.proxy = ApiProxy(self.folder.run / "api.sock", self.spec.api_socket, self.spec.unix_uid)
+            self.proxy = make_api_proxy(self.spec, self.folder.run, self.spec.api_socket)
             self.proxy.bind()
         places = driver.places(self.spec, self.folder)
         self.workload = Workload(self.spec, self.folder, driver)
@@ -165,8 +166,8 @@ class Launcher:
         if workload.exit is None:
             poll.register(workload.status_handle, select.POLLIN)
         poll.register(workload.child_handle, select.POLLIN)
-        if self.channel.handle is not None:
-            poll.register(self.channel.handle, select.POLLIN)
+        if (channel := self.channel.wait_on()) is not None:
+            poll.register(*channel)
         ready = poll.poll(max(0.0, min(wake) - now) * 1000)
         if any(number == workload.status_handle and event & select.POLLHUP for number, event in ready):
             poll = select.poll()  # the supervisor is gone: only its child's end is left to wait for
@@ -417,6 +418,12 @@ class Launcher:
             "exit_signal": number,
             "out_of_memory": self.memory_killed or (kernel and code != 0),
         }
+
+
+def make_api_proxy(spec: LaunchSpec, run: Path, addresses: str) -> ApiProxy:
+    """The socket inside through which shims reach the platform, wherever it is."""
+    hello = hello_line(spec, "api")
+    return ApiProxy(run / "api.sock", lambda: dial(addresses, spec.channel_ca, hello), spec.unix_uid)
 
 
 def main(path: str) -> int:
