@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from starverse.domain.errors import FieldFault, Invalid
 from starverse.domain.wrong_input import expected_of
@@ -39,7 +39,20 @@ class ServerSettings(_Section):
     trusted_proxies: str = Field(
         "", description="Proxies whose X-Forwarded-For is believed, as addresses with commas; none: nobody's"
     )
+    channel: str = Field(
+        "",
+        description="Where launchers on other nodes reach this server by TLS, as HOST:PORT; "
+        "none: launchers on this machine only",
+    )
     log_level: str = Field("info", pattern="debug|info|warning|error", description="What the server logs")
+
+    @field_validator("channel")
+    @classmethod
+    def _is_an_address(cls, text: str) -> str:
+        host, _, port = text.rpartition(":")
+        if text and (not host or not port.isdecimal() or int(port) > 65535):
+            raise ValueError("HOST:PORT, by which other nodes reach this one")
+        return text
 
 
 class EngineSettings(_Section):

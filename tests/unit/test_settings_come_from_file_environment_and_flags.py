@@ -73,6 +73,8 @@ def test_a_file_that_was_named_and_is_not_there_is_refused(tmp_path: Path) -> No
         ("[policy]\nregistration_open = 'perhaps'\n", "true or false"),
         ("[engine]\ndriver = 'docker'\n", "one of bwrap, process"),
         ("[server]\nlog_level = 3\n", "text"),
+        ("[server]\nchannel = 'head'\n", "HOST:PORT, by which other nodes reach this one"),
+        ("[server]\nchannel = 'head:99999'\n", "HOST:PORT, by which other nodes reach this one"),
     ],
 )
 def test_what_would_be_right_is_said_in_our_words(tmp_path: Path, text: str, expected: str) -> None:

@@ -23,6 +23,7 @@ from starverse.node.hub import Hub, Peer, Rules
 from starverse.node.unix_sockets import bind_unix, connect_unix
 
 BACKLOG = 1024
+_EVERYWHERE = ("0.0.0.0", "::")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Answers:
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
     """Where to listen by TLS (``HOST:PORT``; port 0 takes a free one) with the certificates kept in
-    ``folder``, and the Unix socket of the API that launchers far away are passed on to."""
+    ``folder``, and the Unix socket of the API that launchers far away are passed on to. Launchers are told
+    the same address, with the name of this host where it is ``0.0.0.0``."""
 
     address: str
     folder: Path
@@ -138,7 +140,9 @@ class ChannelServer:
             listener.close()
             raise
         self.authority = identity.authority
-        self.tls_address = join_host(host, listener.getsockname()[1])
+        self.tls_address = join_host(
+            socket.gethostname() if host in _EVERYWHERE else host, listener.getsockname()[1]
+        )
 
     def _wake(self) -> None:
         if self._hub is not None:
