@@ -131,7 +131,8 @@ class Launcher:
         try:
             return HostSetup.from_json((self.folder / "host.json").read_text())
         except FileNotFoundError:
-            return find_host_setup(self.folder.path, (self.spec.node,))
+            shims = os.environ.get("STARVERSE_SHIMS", "")  # a node of a cluster, known to nobody before
+            return find_host_setup(self.folder.path, (self.spec.node,), shims)
 
     def _limit(self, host: HostSetup) -> None:
         self.cgroups = Cgroups(host.cgroups, f"starverse-{self.spec.allocation_id}")
