@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src/starverse"
 LIBRARIES_IN: dict[str, frozenset[str]] = {
     "domain": frozenset({"numpy", "yaml"}),
     "checkpoint": frozenset({"blake3", "numpy"}),
-    "engines": frozenset({"structlog"}),
+    "engines": frozenset({"structlog", "httpx2"}),
     "reconcilers": frozenset({"structlog"}),
     "client": frozenset({"httpx2", "platformdirs"}),
     "cli": frozenset({"click", "platformdirs"}),

@@ -46,8 +46,9 @@ class LabBroken(RuntimeError):
 class SlurmLab:
     """``folder`` ``None``: a new one below the temporary folder, removed at the end.
 
-    ``port`` ``None``: a free block. ``extra`` lines end up in slurm.conf. A folder has to be short (socket
-    paths) and open to other users where root starts a lab (munge and slurmrestd run as users of their own).
+    ``port`` ``None``: a free block. ``names`` of the nodes, if not gpu001 and so on. ``extra`` lines end up
+    in slurm.conf. A folder has to be short (socket paths) and open to other users where root starts a lab
+    (munge and slurmrestd run as users of their own).
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class SlurmLab:
         port: int | None = None,
         card_type: str = "rtx4090",
         extra: str = "",
+        names: tuple[str, ...] = (),
     ) -> None:
         self._own_folder = folder is None
-        self._wanted = (folder, nodes, port, card_type, extra)
+        self._wanted = (folder, len(names) or nodes, port, card_type, extra, names)
         self._rest: subprocess.Popen[bytes] | None = None
         self._reserved: list[socket.socket] = []
         self._owner: int | None = None
@@ -233,7 +235,7 @@ class SlurmLab:
         return self.plan
 
     def _make_plan(self) -> LabPlan:
-        folder, nodes, port, card_type, extra = self._wanted
+        folder, nodes, port, card_type, extra, names = self._wanted
         if folder is None:
             self.sweep_abandoned()
             folder = Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -252,6 +254,7 @@ class SlurmLab:
             card_type=card_type,
             devices=_make_devices(folder),
             extra=extra,
+            names=names,
         )
 
     def _reserve(self, port: int | None, count: int) -> int:

@@ -1,6 +1,7 @@
 """The configuration files of a :class:`~starverse.testing.slurm_lab.SlurmLab`: pure text.
 
-Half of the nodes have the feature ``ib``, half ``eth``, each with a partition and a leaf switch of its own.
+Half of the nodes have the feature ``ib``, half ``eth``, each with a partition and a leaf switch of its own;
+each node has its own name among its features, too.
 Ports: the controller, then slurmrestd, then one for each node.
 """
 
@@ -27,6 +28,7 @@ class LabPlan:
     card_type: str
     devices: str
     extra: str = ""
+    names: tuple[str, ...] = ()
 
     @property
     def rest_port(self) -> int:
@@ -42,7 +44,7 @@ class LabPlan:
 
     def name(self, number: int) -> str:
         """The name of node ``number``, counted from 1."""
-        return f"gpu{number:03d}"
+        return self.names[number - 1] if self.names else f"gpu{number:03d}"
 
 
 def slurm_conf(plan: LabPlan) -> str:
@@ -120,11 +122,11 @@ def _nodes_and_partitions(plan: LabPlan) -> list[str]:
     halves = [("ib", 1, plan.ib_nodes), ("eth", plan.ib_nodes + 1, plan.nodes)]
     for fabric, first, last in halves:
         if first <= last:
-            ports = f"{plan.port + 1 + first}-{plan.port + 1 + last}"
-            lines.append(
-                f"NodeName={_span(plan, first, last)} NodeHostname={plan.host} NodeAddr=127.0.0.1"
-                f" Port=[{ports}] Feature={fabric}"
-            )
+            lines += [
+                f"NodeName={plan.name(number)} NodeHostname={plan.host} NodeAddr=127.0.0.1"
+                f" Port={plan.port + 1 + number} Feature={fabric},{plan.name(number)}"
+                for number in range(first, last + 1)
+            ]
     lines.append("PartitionName=DEFAULT MaxTime=INFINITE State=UP PreemptMode=OFF")
     lines.append("PartitionName=all Nodes=ALL Default=YES")
     for fabric, first, last in halves:
@@ -134,4 +136,4 @@ def _nodes_and_partitions(plan: LabPlan) -> list[str]:
 
 
 def _span(plan: LabPlan, first: int, last: int) -> str:
-    return f"gpu[{first:03d}-{last:03d}]"
+    return ",".join(plan.name(number) for number in range(first, last + 1))

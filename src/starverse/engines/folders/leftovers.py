@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import subprocess
 import threading
 import time
@@ -12,7 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from starverse.engines.base import EngineUnavailable
+from starverse.node import processes
 from starverse.node.folder import AllocationFolder
+from starverse.node.host_setup import HostSetup
+from starverse.node.limits import Cgroups, find_cgroups, remove_cgroups
 from starverse.node.logs import finish_outputs
 from starverse.node.template_runner import start_act
 
@@ -44,6 +48,35 @@ class LastCopies:
                 act.kill()
             act.communicate()
             del self._acts[folder.path.name]
+
+
+def end_on_this_host(folder: AllocationFolder) -> None:
+    """Processes and control groups that outlived their launcher here; raises :class:`EngineUnavailable` when
+    one does not go."""
+    _kill_tagged(folder.path.name)
+    _remove_cgroups(folder)
+
+
+def _kill_tagged(allocation_id: str) -> None:
+    """Processes that outlived the launcher (driver ``process``, launcher and supervisor killed)."""
+
+    def all_gone() -> bool:
+        left = processes.find_tagged(allocation_id)
+        processes.send(left, signal.SIGKILL)
+        return not left
+
+    if not wait_until(all_gone, 3.0):
+        raise EngineUnavailable(f"processes of {allocation_id} do not end")
+
+
+def _remove_cgroups(folder: AllocationFolder) -> None:
+    try:
+        support = HostSetup.from_json((folder / "host.json").read_text()).cgroups
+    except (OSError, ValueError, TypeError, KeyError):
+        support = find_cgroups()
+    left = remove_cgroups(Cgroups(support, f"starverse-{folder.path.name}").all_folders())
+    if left:
+        raise EngineUnavailable(f"control group {left[0]} does not empty")
 
 
 def finish_for_launcher(folder: AllocationFolder, copies: LastCopies) -> None:

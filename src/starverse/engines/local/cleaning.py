@@ -6,11 +6,15 @@ import signal
 from collections.abc import Callable
 
 from starverse.engines.base import EngineUnavailable
-from starverse.engines.folders.leftovers import LastCopies, finish_for_launcher, remove_folders, wait_until
+from starverse.engines.folders.leftovers import (
+    LastCopies,
+    end_on_this_host,
+    finish_for_launcher,
+    remove_folders,
+    wait_until,
+)
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder, write_atomically
-from starverse.node.host_setup import HostSetup
-from starverse.node.limits import Cgroups, find_cgroups, remove_cgroups
 
 PATIENCE_SECONDS = 3.0
 """For a launcher to end by itself once it was revoked; then it is killed."""
@@ -30,8 +34,7 @@ def clean_up(folder: AllocationFolder, tell: Callable[[], None], copies: LastCop
     tell()
     if not wait_until(lambda: not folder.is_claimed(), PATIENCE_SECONDS):
         _kill_launcher(folder)
-    _kill_tagged(folder.path.name)
-    _remove_cgroups(folder)
+    end_on_this_host(folder)
     if not folder.has("report.json") and folder.has("state.json"):
         finish_for_launcher(folder, copies)
     remove_folders(folder)
@@ -52,25 +55,3 @@ def _kill_launcher(folder: AllocationFolder) -> None:
         processes.send([holder], signal.SIGKILL)
     if not wait_until(lambda: not folder.is_claimed(), 2.0):
         raise EngineUnavailable(f"the launcher of {folder.path.name} does not end")
-
-
-def _kill_tagged(allocation_id: str) -> None:
-    """Processes that outlived the launcher (driver ``process``, launcher and supervisor killed)."""
-
-    def all_gone() -> bool:
-        left = processes.find_tagged(allocation_id)
-        processes.send(left, signal.SIGKILL)
-        return not left
-
-    if not wait_until(all_gone, 3.0):
-        raise EngineUnavailable(f"processes of {allocation_id} do not end")
-
-
-def _remove_cgroups(folder: AllocationFolder) -> None:
-    try:
-        support = HostSetup.from_json((folder / "host.json").read_text()).cgroups
-    except (OSError, ValueError, TypeError, KeyError):
-        support = find_cgroups()
-    left = remove_cgroups(Cgroups(support, f"starverse-{folder.path.name}").all_folders())
-    if left:
-        raise EngineUnavailable(f"control group {left[0]} does not empty")

@@ -1,0 +1,105 @@
+"""What a Slurm says and what it is asked for: plain data, the same for both transports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from starverse.domain.errors import StarverseError
+from starverse.engines.base import EngineUnavailable
+
+OVER = frozenset(
+    {
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"),
+    }
+)
+"""Job states after which nothing of a job runs; any other one, COMPLETING among them, may hold cards."""
+
+UNUSABLE = frozenset(
+    {
+        *("BLOCKED", "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL"),
+        *("INVALID", "INVALID_REG", "MAINT", "NO_RESPOND", "NOT_RESPONDING", "PLANNED_DOWN", "POWERED_DOWN"),
+        *("POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
+        *("RESERVED", "UNKNOWN"),
+    }
+)
+"""Node states in which nothing is to be started; a node in any other one (idle, mixed, allocated,
+completing) is up."""
+
+
+class SlurmUnavailable(EngineUnavailable):
+    """Slurm does not answer right now; nothing is known to have changed, it is asked again later."""
+
+    code = "slurm_unavailable"
+
+
+class SlurmRefused(StarverseError):
+    """Slurm does not take this job; `starverse slurm check` says what to change in the cluster."""
+
+    code = "slurm_refused"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """One job. ``states`` are its base state and flags; ``reason`` is Slurm's own word for why it waits."""
+
+    job_id: str
+    name: str
+    states: frozenset[str]
+    nodes: str = ""
+    submitted_at: float = 0.0
+    reason: str = ""
+    user: str = ""
+    comment: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing of it runs any more and its cards are free."""
+        return bool(self.states) and self.states <= OVER
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmCards:
+    """Cards of one gres type on a node; ``kind`` ``""``: gres.conf names no type."""
+
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """One node. ``states`` are its base state and flags in upper case."""
+
+    name: str
+    states: frozenset[str]
+    partitions: tuple[str, ...]
+    features: tuple[str, ...]
+    cards: tuple[SlurmCards, ...]
+    cpus: int
+    memory_mib: int
+    sockets: int = 1
+    reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return not self.states & UNUSABLE
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What is submitted. Sizes are per node; ``gres`` ``""``: no cards. ``time_minutes`` is the limit."""
+
+    name: str
+    script: str
+    nodes: tuple[str, ...]
+    partition: str
+    gres: str
+    cpus: int
+    memory_mib: int
+    time_minutes: int
+    folder: str
+    output: str
+    comment: str
+    pins_by_feature: bool
+    """Whether each of the nodes has its own name among its features."""
+    environment: tuple[tuple[str, str], ...] = field(default=())
