@@ -27,7 +27,8 @@ from starverse.db.charges import ChargedSegment, ChargeFilter, StoredCharge
 from starverse.db.jobs import get_many
 from starverse.domain.errors import FieldFault, Invalid, NotFound
 from starverse.domain.ids import JobId
-from starverse.domain.money import Money, decimal_string, round_to_fen, total
+from starverse.domain.money import Money, decimal_string, total
+from starverse.domain.pricing.paying import statement_total
 from starverse.domain.pricing.price_book import PriceBooks
 from starverse.domain.pricing.rating import (
     MemberChange,
@@ -191,9 +192,9 @@ def _bill(
     lost: int,
     running: tuple[OpenEstimate, ...],
 ) -> BillView:
-    amount = total([charge.total for charge in shown])
+    amounts = [charge.total for charge in shown]
+    amount, (rounded, rounding) = total(amounts), statement_total(amounts)
     on_demand = total([charge.on_demand for charge in shown])
-    rounded = round_to_fen(amount)
     return BillView(
         team=team,
         total=amount,
@@ -202,7 +203,7 @@ def _bill(
         cash=total([charge.cash for charge in shown]),
         written_off=total([charge.written_off for charge in shown]),
         credit_back=credit_back,
-        rounding=rounded - amount,
+        rounding=rounding,
         rounded=rounded,
         lost_work_seconds=lost,
         on_demand_total=on_demand,

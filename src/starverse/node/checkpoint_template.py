@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from starverse.checkpoint import hashing, loads
@@ -37,7 +36,6 @@ from starverse.checkpoint.tree import CopyRules, SourceChanged, Tree, copy_files
 CONTENT = "folder"
 """Where the copied folder lies inside a checkpoint."""
 
-COPY_EVERY = timedelta(minutes=30)
 _RECENT_NS = 2_000_000_000
 
 
@@ -92,11 +90,6 @@ class Template:
             raise Unusable(
                 f"--checkpoint {self.folder!r}: expected a folder inside the workspace, such as state"
             ) from error
-
-
-def is_due(last_copy_at: datetime | None, now: datetime, every: timedelta = COPY_EVERY) -> bool:
-    """Whether the next periodic copy is due; ``last_copy_at`` is the start, or the last copy tried."""
-    return last_copy_at is None or now - last_copy_at >= every
 
 
 def publish_copy(template: Template, rehash: Rehash = Rehash.RECENT) -> CopyResult:

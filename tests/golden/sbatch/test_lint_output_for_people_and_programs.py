@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -9,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from starverse.domain.sbatch.cards import Vocabulary
-from starverse.domain.sbatch.lint import lint_json, lint_text
+from starverse.domain.sbatch.lint import lint_document, lint_text
 from starverse.domain.sbatch.submission import Submission, SubmitRequest, build
 from starverse.testing.golden import check_golden
 
@@ -47,4 +48,7 @@ def test_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_json(name: str) -> None:
-    check_golden(HERE / f"lint_{name}.json", lint_json(submission(name)))
+    check_golden(
+        HERE / f"lint_{name}.json",
+        f"{json.dumps(lint_document(submission(name)), ensure_ascii=False, indent=2)}\n",
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from starverse.domain.sbatch.lint import lint_json, lint_text
+from starverse.domain.sbatch.lint import lint_document, lint_text
 from starverse.domain.sbatch.options import OPTIONS
 from starverse.domain.sbatch.rendering import render
 from starverse.domain.sbatch.scripts import MAGIC, split_words
@@ -50,7 +51,7 @@ def check(request: SubmitRequest) -> None:
     found = build(request, NOW, UTC)
     assert (found.spec is None) == bool(found.faults)
     assert lint_text(found)
-    assert lint_json(found)
+    assert json.dumps(lint_document(found))
     if found.spec is not None and all("\n" not in value for _, value in found.spec.environment):
         assert render(found.spec).startswith("#!")
 

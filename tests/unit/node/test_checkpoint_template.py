@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from starverse.node.checkpoint_template import (
     Rehash,
     Template,
     copy_as_it_was,
-    is_due,
     publish_copy,
     restore_copy,
 )
@@ -235,10 +233,3 @@ def test_a_full_disk_is_named_and_nothing_is_left(template: Template) -> None:
         assert [path.name for path in template.root.iterdir()] == [".lock"]
     finally:
         subprocess.run(["umount", template.root], check=True)
-
-
-def test_a_periodic_copy_is_due_every_half_hour() -> None:
-    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
-    assert is_due(None, noon)
-    assert not is_due(noon, noon + timedelta(minutes=29, seconds=59))
-    assert is_due(noon, noon + timedelta(minutes=30))

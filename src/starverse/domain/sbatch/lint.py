@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Sequence
 
@@ -55,10 +54,6 @@ def lint_document(submission: Submission) -> dict[str, object]:
             for notice in submission.notices
         ],
     }
-
-
-def lint_json(submission: Submission) -> str:
-    return json.dumps(lint_document(submission), ensure_ascii=False, indent=2) + "\n"
 
 
 def display_width(text: str) -> int:
