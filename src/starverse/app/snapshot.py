@@ -46,7 +46,6 @@ from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.reasons import WaitReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.specs import DependencyKind, Resources
-from starverse.domain.workloads.states import JobState
 
 USAGE_REACH = timedelta(days=7)
 """Usage older than seven half-lives counts less than one per cent."""
@@ -92,7 +91,7 @@ class _Reader:
     def snapshot(self, grace_seconds: int) -> Snapshot:
         open_ones = allocations.open_ones(self.connection)
         busy = {allocation.job_id for allocation in open_ones}
-        queued = [j for j in jobs.in_state(self.connection, JobState.QUEUED) if j.id not in busy]
+        queued = [j for j in jobs.queued(self.connection) if j.id not in busy]
         owners = jobs.get_many(self.connection, busy)
         return Snapshot(
             nodes=self.nodes,

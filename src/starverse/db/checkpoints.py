@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, select, update
+from sqlalchemy import ColumnElement, Connection, select, update
 
-from starverse.db.statements import in_chunks, insert_new
+from starverse.db.prepared import Prepared, among
+from starverse.db.statements import insert_new
 from starverse.db.tables import checkpoints
 from starverse.domain.workloads.states import CheckpointState
 
@@ -39,31 +39,43 @@ def insert_found(connection: Connection, found: Iterable[CheckpointRow]) -> None
         insert_new(connection, checkpoints, values)
 
 
+_COLUMNS = tuple(CheckpointRow.__dataclass_fields__)
+
+
+def _selecting(*where: ColumnElement[bool]) -> Prepared:
+    columns = (checkpoints.c[name] for name in _COLUMNS)
+    query = select(*columns).where(among(checkpoints.c.job_id, "jobs"), *where)
+    return Prepared(query.order_by(checkpoints.c.attempt, checkpoints.c.step))
+
+
+_ALL = _selecting()
+_THERE = _selecting(checkpoints.c.verified_at.is_not(None), checkpoints.c.removed_at.is_(None))
+_VERIFIED = _selecting(checkpoints.c.verified_at.is_not(None))
+
+
 def of_job(connection: Connection, job_id: str) -> list[CheckpointRow]:
     """All that were ever published for a job, oldest first, removed ones included."""
-    return _read(connection, checkpoints.c.job_id == job_id)
+    return _read(connection, _ALL, (job_id,))
 
 
 def of_jobs(connection: Connection, job_ids: Collection[str]) -> dict[str, list[CheckpointRow]]:
     """:func:`of_job` for many, by job."""
     found: dict[str, list[CheckpointRow]] = {job_id: [] for job_id in job_ids}
-    for row in _of_jobs(connection, job_ids):
+    for row in _read(connection, _ALL, job_ids):
         found[row.job_id].append(row)
     return found
 
 
 def newest_verified(connection: Connection, job_ids: Collection[str]) -> dict[str, CheckpointRow]:
     """Job id -> its newest verified checkpoint that is still there."""
-    there = checkpoints.c.verified_at.is_not(None) & checkpoints.c.removed_at.is_(None)
-    rows = _of_jobs(connection, job_ids, there)
-    return {row.job_id: row for row in rows}
+    return {row.job_id: row for row in _read(connection, _THERE, job_ids)}
 
 
 def newest_verified_before(
     connection: Connection, job_ids: Collection[str]
 ) -> dict[tuple[str, int], datetime]:
     """(job id, attempt) -> when the newest verified checkpoint of that attempt was published."""
-    rows = _of_jobs(connection, job_ids, checkpoints.c.verified_at.is_not(None))
+    rows = _read(connection, _VERIFIED, job_ids)
     return {(row.job_id, row.attempt): row.published_at for row in rows}
 
 
@@ -91,18 +103,5 @@ def note_removed(connection: Connection, job_id: str, folders: Collection[str], 
     )
 
 
-def _of_jobs(
-    connection: Connection, job_ids: Collection[str], *where: ColumnElement[bool]
-) -> list[CheckpointRow]:
-    return [
-        row
-        for some in in_chunks(job_ids)
-        for row in _read(connection, and_(checkpoints.c.job_id.in_(some), *where))
-    ]
-
-
-def _read(connection: Connection, where: ColumnElement[bool]) -> list[CheckpointRow]:
-    rows: Any = connection.execute(
-        select(checkpoints).where(where).order_by(checkpoints.c.attempt, checkpoints.c.step)
-    )
-    return [CheckpointRow(**row._mapping) for row in rows]
+def _read(connection: Connection, query: Prepared, job_ids: Collection[str]) -> list[CheckpointRow]:
+    return [CheckpointRow(*row) for row in query.rows(connection, jobs=job_ids)] if job_ids else []

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
+from starverse.db.prepared import Prepared
 from starverse.db.tables import events
 
 
@@ -32,6 +33,12 @@ class StoredEvent:
     event: Event
 
 
+_INSERT = Prepared(
+    insert(events),
+    ("at", "team_id", "account_id", "subject_kind", "subject_id", "kind", "reason", "message"),
+)
+
+
 def record(connection: Connection, *happened: Event) -> None:
     """Append events."""
     rows = [
@@ -47,8 +54,7 @@ def record(connection: Connection, *happened: Event) -> None:
         }
         for e in happened
     ]
-    if rows:
-        connection.execute(insert(events), rows)
+    _INSERT.run_many(connection, rows)
 
 
 def newest(

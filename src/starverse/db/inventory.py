@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
+from starverse.db.prepared import Prepared, among
 from starverse.db.tables import cards, nodes
 from starverse.domain.cluster import CardReport, NodeReport
 from starverse.domain.ids import CardId, NodeId
@@ -56,7 +57,7 @@ def record_reports(connection: Connection, reports: Iterable[NodeReport], now: d
     return changes
 
 
-_NODES = select(
+_SHOWN = select(
     nodes.c.id,
     nodes.c.generation,
     nodes.c.zone,
@@ -67,22 +68,33 @@ _NODES = select(
     nodes.c.up,
     nodes.c.drained,
 )
-_CARDS = select(
+_SHOWN_CARDS = select(
     cards.c.node_id, cards.c.id, cards.c.card_index, cards.c.model, cards.c.healthy, cards.c.quarantined
 ).order_by(cards.c.card_index)
-_NODES_NAMED = _NODES.where(nodes.c.id.in_(bindparam("ids", expanding=True)))
-_CARDS_OF_NODES = _CARDS.where(cards.c.node_id.in_(bindparam("ids", expanding=True)))
+_NODES = Prepared(_SHOWN)
+_CARDS = Prepared(_SHOWN_CARDS)
+_NODES_NAMED = Prepared(_SHOWN.where(among(nodes.c.id, "ids")))
+_CARDS_OF_NODES = Prepared(_SHOWN_CARDS.where(among(cards.c.node_id, "ids")))
+_CARDS_NAMED = Prepared(select(cards).where(among(cards.c.id, "ids")))
+_BUMP = Prepared(
+    update(nodes).where(nodes.c.id == bindparam("wanted"), nodes.c.generation == bindparam("seen")),
+    ("generation",),
+)
+_COUNT = Prepared(
+    update(nodes).where(nodes.c.id == bindparam("wanted")).values(generation=nodes.c.generation + 1)
+)
 
 
 def load_nodes(connection: Connection) -> tuple[Node, ...]:
     """Every node as the scheduler sees it."""
-    return _nodes(connection.execute(_NODES), connection.execute(_CARDS))
+    return _nodes(_NODES.rows(connection), _CARDS.rows(connection))
 
 
 def load_nodes_named(connection: Connection, node_ids: Collection[str]) -> dict[str, Node]:
     """Those of these nodes that exist, by id; costs nothing for the others."""
-    wanted = {"ids": list(node_ids)}
-    found = _nodes(connection.execute(_NODES_NAMED, wanted), connection.execute(_CARDS_OF_NODES, wanted))
+    found = _nodes(
+        _NODES_NAMED.rows(connection, ids=node_ids), _CARDS_OF_NODES.rows(connection, ids=node_ids)
+    )
     return {node.id: node for node in found}
 
 
@@ -96,7 +108,8 @@ def _nodes(node_rows: Iterable[Any], card_rows: Iterable[Any]) -> tuple[Node, ..
 
 def load_cards(connection: Connection, card_ids: Collection[str]) -> dict[str, CardRow]:
     """These cards by id."""
-    rows = connection.execute(select(cards).where(cards.c.id.in_(card_ids)))
+    if not card_ids:
+        return {}
     return {
         row.id: CardRow(
             id=row.id,
@@ -108,19 +121,14 @@ def load_cards(connection: Connection, card_ids: Collection[str]) -> dict[str, C
             declared=row.declared,
             usable=row.healthy and not row.quarantined,
         )
-        for row in rows
+        for row in _CARDS_NAMED.rows(connection, ids=card_ids)
     }
 
 
 def bump_generation(connection: Connection, generations: Mapping[str, int]) -> bool:
     """Count a change on each node if its generation still is the one given; false when one is not."""
     for node_id, generation in sorted(generations.items()):
-        changed = connection.execute(
-            update(nodes)
-            .where(nodes.c.id == node_id, nodes.c.generation == generation)
-            .values(generation=generation + 1)
-        ).rowcount
-        if changed != 1:
+        if _BUMP.run(connection, wanted=node_id, seen=generation, generation=generation + 1) != 1:
             return False
     return True
 
@@ -128,9 +136,7 @@ def bump_generation(connection: Connection, generations: Mapping[str, int]) -> b
 def count_release(connection: Connection, node_ids: Iterable[str]) -> None:
     """Count a change on nodes whose cards came free."""
     for node_id in sorted(set(node_ids)):
-        connection.execute(
-            update(nodes).where(nodes.c.id == node_id).values(generation=nodes.c.generation + 1)
-        )
+        _COUNT.run(connection, wanted=node_id)
 
 
 def _record_node(connection: Connection, row: Any, report: NodeReport, now: datetime) -> list[str]:

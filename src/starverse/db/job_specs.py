@@ -9,7 +9,8 @@ from threading import Lock
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 
-from starverse.db.statements import in_chunks, insert_new
+from starverse.db.prepared import Prepared, among
+from starverse.db.statements import insert_new
 from starverse.db.tables import job_specs
 from starverse.domain.workloads.specs import JobSpec
 
@@ -17,6 +18,7 @@ KEPT_MAX = 8_192
 """Specifications that stay parsed in memory; a queue is read in every round."""
 
 _SPEC = TypeAdapter(JobSpec)
+_NAMED = Prepared(select(job_specs).where(among(job_specs.c.id, "ids")))
 _parsed: dict[str, JobSpec] = {}
 _parsed_lock = Lock()
 
@@ -37,9 +39,9 @@ def load(connection: Connection, ids: Collection[str]) -> dict[str, JobSpec]:
     with _parsed_lock:
         found = {spec_id: _parsed[spec_id] for spec_id in ids if spec_id in _parsed}
     missing = sorted(set(ids) - found.keys())
-    for some in in_chunks(missing):
-        rows = connection.execute(select(job_specs).where(job_specs.c.id.in_(some)))
-        found |= {row.id: _SPEC.validate_json(row.content) for row in rows}
+    if not missing:
+        return found
+    found |= {row.id: _SPEC.validate_json(row.content) for row in _NAMED.rows(connection, ids=missing)}
     with _parsed_lock:
         for spec_id in missing:
             _parsed[spec_id] = found[spec_id]

@@ -3,44 +3,76 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, func, insert, select, update
 
 from starverse.db import job_specs
+from starverse.db.prepared import Prepared, among
 from starverse.db.session import LostRace
 from starverse.db.statements import in_chunks, insert_new
 from starverse.db.tables import counters, jobs, workspaces
 from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.states import JOB_TRANSITIONS, JobState, advance
 
-_WAITING = select(jobs.c.id, jobs.c.reason, jobs.c.message).where(jobs.c.state == JobState.QUEUED)
-_FIELDS = tuple(f.name for f in dataclasses.fields(Job))
+_FIELDS = tuple(f.name for f in dataclasses.fields(Job) if f.name != "spec")
+
+_WAITING = Prepared(select(jobs.c.id, jobs.c.reason, jobs.c.message).where(jobs.c.state == JobState.QUEUED))
+_TAKE_NUMBER = Prepared(
+    update(counters)
+    .where(counters.c.name == bindparam("wanted"))
+    .values(value=counters.c.value + 1)
+    .returning(counters.c.value)
+)
+_INSERT_WORKSPACE = Prepared(insert(workspaces), ("id", "team_id", "folder_id", "created_at"))
+_INSERT = Prepared(insert(jobs), (*_FIELDS, "name", "cost_label", "tariff", "spec_id"))
+_GET = Prepared(select(jobs).where(jobs.c.id == bindparam("wanted")))
+_GET_MANY = Prepared(select(jobs).where(among(jobs.c.id, "ids")))
+_BY_NUMBER = Prepared(select(jobs).where(jobs.c.number == bindparam("wanted")).order_by(jobs.c.array_index))
+_QUEUED = Prepared(
+    select(jobs).where(jobs.c.state == JobState.QUEUED).order_by(jobs.c.submitted_at, jobs.c.id)
+)
+_COUNT_QUEUED = Prepared(
+    select(func.count().label("waiting")).where(
+        jobs.c.team_id == bindparam("team"), jobs.c.state == JobState.QUEUED
+    )
+)
+_NOTE_WAITING = Prepared(
+    update(jobs).where(jobs.c.id == bindparam("wanted"), jobs.c.state == JobState.QUEUED),
+    ("reason", "message"),
+)
+_POSTPONE = Prepared(
+    update(jobs).where(jobs.c.id == bindparam("wanted"), jobs.c.state == JobState.QUEUED), ("not_before",)
+)
+
+
+@cache
+def _changing(*columns: str) -> Prepared:
+    """The conditional update that sets these columns."""
+    statement = update(jobs).where(
+        jobs.c.id == bindparam("wanted"),
+        jobs.c.generation == bindparam("seen"),
+        jobs.c.state == bindparam("old_state"),
+    )
+    return Prepared(statement, columns)
 
 
 def next_number(connection: Connection, name: str, first: int = 1) -> int:
     """The next number of a counter that people see, such as ``job``; never given twice."""
-    take = (
-        update(counters)
-        .where(counters.c.name == name)
-        .values(value=counters.c.value + 1)
-        .returning(counters.c.value)
-    )
-    taken = connection.execute(take).scalar_one_or_none()
+    taken = _TAKE_NUMBER.first(connection, wanted=name)
     if taken is None and insert_new(connection, counters, {"name": name, "value": first}):
         return first
-    return int(connection.execute(take).scalar_one() if taken is None else taken)
+    return int((taken or _TAKE_NUMBER.first(connection, wanted=name)).value)
 
 
 def insert_workspace(
     connection: Connection, workspace_id: str, team_id: str, folder_id: str | None, now: datetime
 ) -> None:
     """Record the workspace of a submission; its files are unpacked when the first task starts."""
-    connection.execute(
-        insert(workspaces).values(id=workspace_id, team_id=team_id, folder_id=folder_id, created_at=now)
-    )
+    _INSERT_WORKSPACE.run(connection, id=workspace_id, team_id=team_id, folder_id=folder_id, created_at=now)
 
 
 def workspace_folder(connection: Connection, workspace_id: str) -> str | None:
@@ -57,31 +89,33 @@ def insert_jobs(connection: Connection, new: Iterable[Job]) -> None:
     specs = job_specs.keep(connection, (job.spec for job in given))
     rows = []
     for job in given:
-        row = {name: getattr(job, name) for name in _FIELDS if name != "spec"}
+        row = {name: getattr(job, name) for name in _FIELDS}
         copied = {"name": job.spec.name, "cost_label": job.spec.cost_label, "tariff": job.spec.tariff}
         rows.append({**row, **copied, "spec_id": specs[id(job.spec)]})
-    connection.execute(insert(jobs), rows)
+    _INSERT.run_many(connection, rows)
 
 
 def get(connection: Connection, job_id: str) -> Job | None:
-    return next(iter(_read(connection, _all().where(jobs.c.id == job_id))), None)
+    return next(iter(_made(connection, _GET.rows(connection, wanted=job_id))), None)
 
 
 def get_many(connection: Connection, job_ids: Collection[str]) -> dict[str, Job]:
     """Those of the jobs that exist, by id."""
-    return {
-        job.id: job
-        for some in in_chunks(job_ids)
-        for job in _read(connection, _all().where(jobs.c.id.in_(some)))
-    }
+    if not job_ids:
+        return {}
+    return {job.id: job for job in _made(connection, _GET_MANY.rows(connection, ids=job_ids))}
 
 
 def by_number(connection: Connection, number: int, array_index: int | None = None) -> list[Job]:
     """The job, the one task, or (no index given) all tasks of an array, by index."""
-    query = _all().where(jobs.c.number == number)
-    if array_index is not None:
-        query = query.where(jobs.c.array_index == array_index)
-    return _read(connection, query.order_by(jobs.c.array_index))
+    if array_index is None:
+        return _made(connection, _BY_NUMBER.rows(connection, wanted=number))
+    return _read(connection, _all().where(jobs.c.number == number, jobs.c.array_index == array_index))
+
+
+def queued(connection: Connection) -> list[Job]:
+    """Jobs of all teams that wait, oldest first."""
+    return _made(connection, _QUEUED.rows(connection))
 
 
 def in_state(connection: Connection, *states: JobState) -> list[Job]:
@@ -103,8 +137,7 @@ def dependency_facts(
 
 def count_queued(connection: Connection, team_id: str) -> int:
     """How many jobs of a team wait."""
-    waiting = select(func.count()).where(jobs.c.team_id == team_id, jobs.c.state == JobState.QUEUED)
-    return int(connection.execute(waiting).scalar_one())
+    return int(_COUNT_QUEUED.first(connection, team=team_id).waiting)
 
 
 def open_of_name(connection: Connection, team_id: str, name: str, before: int) -> tuple[int, ...]:
@@ -174,38 +207,27 @@ def change(connection: Connection, job: Job, **changes: Any) -> Job:
     state = changes.get("state")
     if state is not None and state != job.state:
         advance(JOB_TRANSITIONS, job.state, state)
-    changed = connection.execute(
-        update(jobs)
-        .where(jobs.c.id == job.id, jobs.c.generation == job.generation, jobs.c.state == job.state)
-        .values(**changes, generation=job.generation + 1)
-    ).rowcount
-    if changed != 1:
+    seen = {"wanted": job.id, "seen": job.generation, "old_state": job.state}
+    changing = _changing(*changes, "generation")
+    if changing.run(connection, **seen, **changes, generation=job.generation + 1) != 1:
         raise LostRace(f"job {job.display_number} was changed by someone else at the same moment")
     return dataclasses.replace(job, **changes, generation=job.generation + 1)
 
 
 def waiting_notes(connection: Connection) -> dict[str, tuple[str, str]]:
     """Job id -> (reason, message) of all that are queued."""
-    rows = connection.execute(_WAITING)
-    return {row.id: (row.reason, row.message) for row in rows}
+    return {job_id: (reason, message) for job_id, reason, message in _WAITING.rows(connection)}
 
 
 def set_waiting(connection: Connection, notes: Iterable[tuple[str, str, str]]) -> None:
     """Note why queued jobs wait: (job id, reason, message). Not a transition: no generation is used up."""
-    for job_id, reason, message in notes:
-        connection.execute(
-            update(jobs)
-            .where(jobs.c.id == job_id, jobs.c.state == JobState.QUEUED)
-            .values(reason=reason, message=message)
-        )
+    rows = ({"wanted": job_id, "reason": why, "message": message} for job_id, why, message in notes)
+    _NOTE_WAITING.run_many(connection, rows)
 
 
 def postpone(connection: Connection, job_ids: Collection[str], until: datetime) -> None:
     """Pass queued jobs over until an instant. Not a transition: no generation is used up."""
-    for job_id in job_ids:
-        connection.execute(
-            update(jobs).where(jobs.c.id == job_id, jobs.c.state == JobState.QUEUED).values(not_before=until)
-        )
+    _POSTPONE.run_many(connection, ({"wanted": job_id, "not_before": until} for job_id in job_ids))
 
 
 def _all() -> Select[Any]:
@@ -213,9 +235,11 @@ def _all() -> Select[Any]:
 
 
 def _read(connection: Connection, query: Select[Any]) -> list[Job]:
-    rows = connection.execute(query).all()
+    return _made(connection, connection.execute(query).all())
+
+
+def _made(connection: Connection, rows: Sequence[Any]) -> list[Job]:
+    if not rows:
+        return []
     specs = job_specs.load(connection, {row.spec_id for row in rows})
-    return [
-        Job(**{name: getattr(row, name) for name in _FIELDS if name != "spec"}, spec=specs[row.spec_id])
-        for row in rows
-    ]
+    return [Job(**{name: getattr(row, name) for name in _FIELDS}, spec=specs[row.spec_id]) for row in rows]

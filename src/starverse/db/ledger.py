@@ -10,13 +10,15 @@ The SQL of the posting path is in ``db/ledger_posting_sql.py``; reading is here.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, Row, Select, func, select, union_all
+from sqlalchemy import Connection, Row, Select, bindparam, func, select, union_all
 
 from starverse.db.ledger_posting_sql import load_state, write_posting
 from starverse.db.ledger_tables import ledger_accounts, open_holds, transfers
+from starverse.db.prepared import Prepared
 from starverse.db.session import LostRace
 from starverse.db.statements import insert_new
 from starverse.domain.errors import Conflict, InvariantBroken, NotFound
@@ -32,6 +34,11 @@ CHUNK_ROWS = 5_000
 
 _ACCOUNT_COLUMNS = tuple(column for column in ledger_accounts.c if column.name != "opened_at")
 _TRANSFER_COLUMNS = tuple(transfers.c)
+_TEAM_ACCOUNTS = Prepared(
+    select(*(ledger_accounts.c[field.name] for field in dataclasses.fields(LedgerAccount))).where(
+        ledger_accounts.c.team_id == bindparam("team")
+    )
+)
 
 
 def post(connection: Connection, group: Sequence[Transfer], now: datetime) -> Outcome:
@@ -112,8 +119,7 @@ def accounts_of_kind(connection: Connection, kind: AccountKind) -> tuple[LedgerA
 
 def team_wallet(connection: Connection, team_id: TeamId) -> Wallet:
     """A team's wallet; raises :class:`NotFound` for a team without ledger accounts."""
-    query = select(*_ACCOUNT_COLUMNS).where(ledger_accounts.c.team_id == team_id)
-    accounts = [_account(row) for row in connection.execute(query)]
+    accounts = [LedgerAccount(*row) for row in _TEAM_ACCOUNTS.rows(connection, team=team_id)]
     if not accounts:
         raise NotFound(f"The team {team_id} has no wallet.")
     return wallet_of(team_id, accounts)

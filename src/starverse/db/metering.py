@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select, update
 
+from starverse.db.metadata import MicroYuan
+from starverse.db.prepared import Prepared, among
 from starverse.db.statements import in_chunks
 from starverse.db.tables import (
     charge_segments,
@@ -94,50 +96,101 @@ class ChargeRow:
     segments: tuple[SegmentRow, ...]
 
 
-def insert_hold(connection: Connection, hold: HoldRow) -> None:
-    connection.execute(
-        insert(holds).values(
-            id=hold.id,
-            team_id=hold.team_id,
-            allocation_id=hold.allocation_id,
-            hour=hold.hour,
-            seconds=hold.seconds,
-            amount_micro=hold.amount,
-            state=hold.state,
-            placed_at=hold.placed_at,
-        )
-    )
-    if hold.parts:
-        connection.execute(
-            insert(hold_parts),
-            [
-                {
-                    "hold_id": hold.id,
-                    "position": position,
-                    "transfer_id": part.transfer_id,
-                    "ledger_account_id": part.ledger_account_id,
-                    "amount_micro": part.amount,
-                }
-                for position, part in enumerate(hold.parts)
-            ],
-        )
-
-
-_BOOKS = select(price_books.c.id, price_books.c.effective_from).order_by(price_books.c.effective_from)
-_METERS = select(meters).where(meters.c.allocation_id.in_(bindparam("ids", expanding=True)))
-_SPANS = (
+_BOOKS = Prepared(
+    select(price_books.c.id, price_books.c.effective_from).order_by(price_books.c.effective_from)
+)
+_METERS = Prepared(select(meters).where(among(meters.c.allocation_id, "ids")))
+_SPANS = Prepared(
     select(holds.c.allocation_id, holds.c.seconds, holds.c.state)
-    .where(holds.c.allocation_id.in_(bindparam("ids", expanding=True)))
+    .where(among(holds.c.allocation_id, "ids"))
     .order_by(holds.c.hour)
 )
+_HOLDS = Prepared(select(holds).where(holds.c.allocation_id == bindparam("wanted")).order_by(holds.c.hour))
+_PARTS = Prepared(
+    select(hold_parts).where(among(hold_parts.c.hold_id, "ids")).order_by(hold_parts.c.position)
+)
+_INSERT_HOLD = Prepared(
+    insert(holds),
+    ("id", "team_id", "allocation_id", "hour", "seconds", "amount_micro", "state", "placed_at"),
+)
+_INSERT_PART = Prepared(
+    insert(hold_parts), ("hold_id", "position", "transfer_id", "ledger_account_id", "amount_micro")
+)
+_RESOLVE = Prepared(
+    update(holds).where(holds.c.id == bindparam("wanted"), holds.c.state == "open"),
+    ("state", "resolved_at"),
+)
+_METER_COLUMNS = ("metered_until", "accrued", "paid")
+_INSERT_METER = Prepared(insert(meters), ("allocation_id", *_METER_COLUMNS))
+_SAVE_METER = Prepared(update(meters).where(meters.c.allocation_id == bindparam("wanted")), _METER_COLUMNS)
+_MEMBER_CHANGES = Prepared(
+    select(memberships.c.since, memberships.c.member)
+    .where(memberships.c.account_id == bindparam("wanted"))
+    .order_by(memberships.c.since)
+)
+_CHARGED_OF_ALLOCATION = Prepared(
+    select(func.sum(charges.c.total_micro, type_=MicroYuan).label("charged")).where(
+        charges.c.allocation_id == bindparam("wanted")
+    )
+)
+_INSERT_CHARGE = Prepared(
+    insert(charges),
+    (
+        *(
+            "id",
+            "team_id",
+            "job_id",
+            "allocation_id",
+            "account_id",
+            "cost_label",
+            "hour",
+            "start_at",
+            "end_at",
+        ),
+        *("total_micro", "coupon_micro", "credit_micro", "cash_micro", "written_off_micro", "created_at"),
+    ),
+)
+_INSERT_SEGMENT = Prepared(
+    insert(charge_segments),
+    (
+        *("charge_id", "position", "start_at", "end_at", "cards", "rate", "factors", "amount_micro"),
+        "price_book_id",
+    ),
+)
+
+
+def insert_hold(connection: Connection, hold: HoldRow) -> None:
+    _INSERT_HOLD.run(
+        connection,
+        id=hold.id,
+        team_id=hold.team_id,
+        allocation_id=hold.allocation_id,
+        hour=hold.hour,
+        seconds=hold.seconds,
+        amount_micro=hold.amount,
+        state=hold.state,
+        placed_at=hold.placed_at,
+    )
+    _INSERT_PART.run_many(
+        connection,
+        (
+            {
+                "hold_id": hold.id,
+                "position": position,
+                "transfer_id": part.transfer_id,
+                "ledger_account_id": part.ledger_account_id,
+                "amount_micro": part.amount,
+            }
+            for position, part in enumerate(hold.parts)
+        ),
+    )
 
 
 def hold_spans(connection: Connection, allocation_ids: Collection[str]) -> dict[str, list[tuple[int, str]]]:
     """Allocation id -> (seconds, state) of its holds, by hour."""
     found: dict[str, list[tuple[int, str]]] = {}
-    for some in in_chunks(allocation_ids):
-        for row in connection.execute(_SPANS, {"ids": some}):
-            found.setdefault(row.allocation_id, []).append((row.seconds, row.state))
+    for allocation_id, seconds, state in _SPANS.rows(connection, ids=allocation_ids):
+        found.setdefault(allocation_id, []).append((seconds, state))
     return found
 
 
@@ -148,13 +201,9 @@ def held_seconds(connection: Connection, allocation_id: str) -> int:
 
 def holds_of(connection: Connection, allocation_id: str) -> list[HoldRow]:
     """All holds of an allocation, by hour."""
-    rows = connection.execute(
-        select(holds).where(holds.c.allocation_id == allocation_id).order_by(holds.c.hour)
-    ).all()
+    rows = _HOLDS.rows(connection, wanted=allocation_id)
     parts: dict[str, list[HoldPart]] = {row.id: [] for row in rows}
-    for part in connection.execute(
-        select(hold_parts).where(hold_parts.c.hold_id.in_(list(parts))).order_by(hold_parts.c.position)
-    ):
+    for part in _PARTS.rows(connection, ids=parts):
         parts[part.hold_id].append(HoldPart(part.transfer_id, part.ledger_account_id, part.amount_micro))
     return [
         HoldRow(
@@ -179,22 +228,15 @@ def open_amount(rows: Iterable[HoldRow]) -> Money:
 
 def resolve_hold(connection: Connection, hold_id: str, state: str, now: datetime) -> bool:
     """Mark a hold posted or voided; false when it was not open any more."""
-    changed = connection.execute(
-        update(holds)
-        .where(holds.c.id == hold_id, holds.c.state == "open")
-        .values(state=state, resolved_at=now)
-    ).rowcount
-    return changed == 1
+    return _RESOLVE.run(connection, wanted=hold_id, state=state, resolved_at=now) == 1
 
 
 def insert_meter(connection: Connection, allocation_id: str, meter: Meter) -> None:
-    connection.execute(insert(meters).values(allocation_id=allocation_id, **_meter_values(meter)))
+    _INSERT_METER.run(connection, allocation_id=allocation_id, **_meter_values(meter))
 
 
 def save_meter(connection: Connection, allocation_id: str, meter: Meter) -> None:
-    connection.execute(
-        update(meters).where(meters.c.allocation_id == allocation_id).values(**_meter_values(meter))
-    )
+    _SAVE_METER.run(connection, wanted=allocation_id, **_meter_values(meter))
 
 
 def load_meter(connection: Connection, allocation_id: str) -> Meter | None:
@@ -207,7 +249,7 @@ def load_meters(connection: Connection, allocation_ids: Collection[str]) -> dict
     found: dict[str, Meter] = {}
     if not allocation_ids:
         return found
-    for row in connection.execute(_METERS, {"ids": list(allocation_ids)}):
+    for row in _METERS.rows(connection, ids=allocation_ids):
         numerator, denominator = row.accrued.split("/")
         running = RunningTotal(int(numerator), int(denominator))
         found[row.allocation_id] = Meter(row.metered_until, running, json.loads(row.paid))
@@ -215,28 +257,27 @@ def load_meters(connection: Connection, allocation_ids: Collection[str]) -> dict
 
 
 def insert_charge(connection: Connection, charge: ChargeRow, now: datetime) -> None:
-    connection.execute(
-        insert(charges).values(
-            id=charge.id,
-            team_id=charge.team_id,
-            job_id=charge.job_id,
-            allocation_id=charge.allocation_id,
-            account_id=charge.account_id,
-            cost_label=charge.cost_label,
-            hour=charge.hour,
-            start_at=charge.start_at,
-            end_at=charge.end_at,
-            total_micro=charge.total,
-            coupon_micro=charge.coupon,
-            credit_micro=charge.credit,
-            cash_micro=charge.cash,
-            written_off_micro=charge.written_off,
-            created_at=now,
-        )
+    _INSERT_CHARGE.run(
+        connection,
+        id=charge.id,
+        team_id=charge.team_id,
+        job_id=charge.job_id,
+        allocation_id=charge.allocation_id,
+        account_id=charge.account_id,
+        cost_label=charge.cost_label,
+        hour=charge.hour,
+        start_at=charge.start_at,
+        end_at=charge.end_at,
+        total_micro=charge.total,
+        coupon_micro=charge.coupon,
+        credit_micro=charge.credit,
+        cash_micro=charge.cash,
+        written_off_micro=charge.written_off,
+        created_at=now,
     )
-    connection.execute(
-        insert(charge_segments),
-        [
+    _INSERT_SEGMENT.run_many(
+        connection,
+        (
             {
                 "charge_id": charge.id,
                 "position": position,
@@ -249,7 +290,7 @@ def insert_charge(connection: Connection, charge: ChargeRow, now: datetime) -> N
                 "price_book_id": segment.price_book_id,
             }
             for position, segment in enumerate(charge.segments)
-        ],
+        ),
     )
 
 
@@ -286,10 +327,7 @@ def insert_credit_back(
 
 def charged_of_allocation(connection: Connection, allocation_id: str) -> Money:
     """What was charged for one allocation so far."""
-    micro = connection.execute(
-        select(func.sum(charges.c.total_micro)).where(charges.c.allocation_id == allocation_id)
-    ).scalar_one()
-    return ZERO if micro is None else _money(micro)
+    return _CHARGED_OF_ALLOCATION.first(connection, wanted=allocation_id).charged or ZERO
 
 
 def charged_of_job(connection: Connection, job_id: str) -> Money:
@@ -322,11 +360,7 @@ def written_off_since(connection: Connection, allocation_id: str, since: datetim
 
 def member_changes(connection: Connection, account_id: str) -> tuple[MemberChange, ...]:
     """The membership history of an account, for rating."""
-    rows = connection.execute(
-        select(memberships.c.since, memberships.c.member)
-        .where(memberships.c.account_id == account_id)
-        .order_by(memberships.c.since)
-    )
+    rows = _MEMBER_CHANGES.rows(connection, wanted=account_id)
     return tuple(MemberChange(row.since, row.member) for row in rows)
 
 
@@ -342,21 +376,28 @@ class StoredBooks:
 
 
 _PARSED: dict[str, PriceBook] = {}
+_STORED: dict[tuple[str, ...], StoredBooks] = {}
 
 
 def load_books(connection: Connection) -> StoredBooks:
     """The price books; each text is parsed once per process, since a version never changes."""
-    rows: Sequence[Any] = connection.execute(_BOOKS).all()
-    for row in rows:
-        if row.id not in _PARSED:
+    ids = tuple([row.id for row in _BOOKS.rows(connection)])
+    known = _STORED.get(ids)
+    if known is not None:
+        return known
+    for book_id in ids:
+        if book_id not in _PARSED:
             content = connection.execute(
-                select(price_books.c.content).where(price_books.c.id == row.id)
+                select(price_books.c.content).where(price_books.c.id == book_id)
             ).scalar_one()
-            _PARSED[row.id] = load_price_book(content)
-    return StoredBooks(
-        PriceBooks([_PARSED[row.id] for row in rows]),
-        {_PARSED[row.id].effective_from: row.id for row in rows},
+            _PARSED[book_id] = load_price_book(content)
+    books = StoredBooks(
+        PriceBooks([_PARSED[book_id] for book_id in ids]),
+        {_PARSED[book_id].effective_from: book_id for book_id in ids},
     )
+    _STORED.clear()  # one list of versions at a time
+    _STORED[ids] = books
+    return books
 
 
 def _meter_values(meter: Meter) -> dict[str, Any]:

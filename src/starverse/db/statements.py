@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
+
+from starverse.db.prepared import Prepared
 
 T = TypeVar("T")
 
@@ -27,6 +30,10 @@ def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) 
 
     On PostgreSQL a rival's uncommitted row is waited for, so of two that add the same one, one does.
     """
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(table).values(dict(values)).on_conflict_do_nothing().returning(*table.primary_key)
-    return connection.execute(statement).first() is not None
+    return _inserting(connection.dialect.name, table, *values).first(connection, **values) is not None
+
+
+@cache
+def _inserting(dialect: str, table: Table, *columns: str) -> Prepared:
+    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    return Prepared(insert(table).on_conflict_do_nothing().returning(*table.primary_key), columns)
