@@ -45,9 +45,16 @@ class SetClock:
 def fresh_database(kind: str, folder: Path) -> Iterator[Database]:
     """An empty database with all tables: ``sqlite`` in ``folder``, or ``postgresql`` in a schema of its own
     on the server that ``STARVERSE_TEST_POSTGRES`` names."""
+    with empty_database(kind, folder) as database:
+        metadata.create_all(database.engine)
+        yield database
+
+
+@contextmanager
+def empty_database(kind: str, folder: Path) -> Iterator[Database]:
+    """The same without any table."""
     if kind == "sqlite":
         database = Database(f"sqlite:///{folder / 'starverse.db'}")
-        metadata.create_all(database.engine)
         try:
             yield database
         finally:
@@ -60,7 +67,6 @@ def fresh_database(kind: str, folder: Path) -> Iterator[Database]:
         connection.execute(text(f"CREATE SCHEMA {schema}"))
     inside = make_url(url).update_query_dict({"options": f"-csearch_path={schema}"})
     database = Database(inside.render_as_string(hide_password=False))
-    metadata.create_all(database.engine)
     try:
         yield database
     finally:

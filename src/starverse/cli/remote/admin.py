@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from starverse.cli.remote import datasets, exit_codes
-from starverse.cli.remote.commands import Group, command, yes_option
+from starverse.cli.remote.commands import Group, LazyCommand, LazyGroup, command, yes_option
 from starverse.cli.remote.jobs import DECLARED_MARK
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.tables import columns, render_fields, render_table
@@ -20,9 +20,18 @@ OPERATOR_TOKEN_FILE = "operator-token"
 API_URL_FILE = "api-url"
 
 
-@click.group("admin", cls=Group, help="What operators do.")
-def group() -> None:
-    """What operators do."""
+_MAINTENANCE = "starverse.cli.local.maintenance"
+
+group = LazyGroup(
+    "admin",
+    help="What operators do.",
+    lazy={
+        "backup": LazyCommand(_MAINTENANCE, "Back the platform up into a new folder; it may run.", "backup"),
+        "restore": LazyCommand(_MAINTENANCE, "Restore a backup; no server may run.", "restore"),
+        "migrate": LazyCommand(_MAINTENANCE, "Bring the database to this version's schema.", "migrate"),
+        "move": LazyCommand(_MAINTENANCE, "Move the database: SQLite to PostgreSQL, or back.", "move"),
+    },
+)
 
 
 def _subgroup(name: str, summary: str) -> click.Group:

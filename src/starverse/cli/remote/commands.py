@@ -81,29 +81,31 @@ class Group(click.Group):
 
 
 class LazyGroup(Group):
-    """The root: its commands are imported by name when they are called."""
+    """Commands that are imported by name when they are called, after those that are there already."""
 
     def __init__(self, *arguments: Any, lazy: Mapping[str, LazyCommand], **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.lazy = lazy
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.lazy)
+        return [*super().list_commands(ctx), *self.lazy]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = self.lazy.get(ALIASES.get(cmd_name, cmd_name))
-        return None if found is None else found.load()
+        return super().get_command(ctx, cmd_name) if found is None else found.load()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.lazy and ALIASES.get(args[0]) not in self.lazy and args[0][:1] != "-":
-            raise click.exceptions.NoSuchCommand(args[0], possibilities=list(self.lazy), ctx=ctx)
+        known = self.list_commands(ctx)
+        if args[0] not in known and ALIASES.get(args[0]) not in known and args[0][:1] != "-":
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=known, ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        told = {name: made.get_short_help_str(80) for name, made in sorted(self.commands.items())}
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in self.lazy.items()])
+            formatter.write_dl([*told.items(), *((name, made.help) for name, made in self.lazy.items())])
 
 
 def command(summary: str, *, name: str | None = None) -> Callable[[Callable[..., None]], Command]:

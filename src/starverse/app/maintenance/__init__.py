@@ -1,0 +1,1 @@
+"""What operators do to a whole installation while no server needs to run: backup, restore, migrate, move."""
