@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from types import FrameType
 
 import structlog
 import uvicorn
@@ -21,14 +21,18 @@ from starverse.app.auth import ensure_operator
 from starverse.app.platform import Platform, Settings
 from starverse.app.ports import Clock, RandomIds, SystemClock, Wakeups
 from starverse.app.price_books import unpriced_pools
+from starverse.app.run_folder import RunFolder
+from starverse.app.secret_files import read_or_make_secret
+from starverse.app.servers import KnownServers, Server, require_same_data
 from starverse.config import Config
 from starverse.db import schema
-from starverse.db.server_lock import only_server
+from starverse.db.hints import Hints
 from starverse.db.session import Database
-from starverse.domain.errors import Conflict, FieldFault, Invalid, Unavailable
+from starverse.domain.errors import FieldFault, Invalid, Unavailable
 from starverse.engines.local import LocalEngine
 from starverse.http.app import make_app
 from starverse.node.cards.choosing import card_source
+from starverse.node.channel_server import ChannelServer
 from starverse.reconcilers import (
     checkpoint,
     inventory,
@@ -42,10 +46,9 @@ from starverse.reconcilers import (
     topup,
 )
 from starverse.reconcilers.driver import Driver, Reconciler
+from starverse.reconcilers.leadership import LEASE_SECONDS, Leadership
 
 MIB = 1024**2
-LOCK_NAME = "starverse.lock"
-API_URL_NAME = "api-url"
 BACKLOG = 2048
 """Listening begins before the address is announced: who connects at once waits and is not refused."""
 
@@ -104,35 +107,70 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
     """
     data = _prepare_folder(config.server.data)
     _configure_logging(config.server.log_level)
+    signal.signal(signal.SIGTERM, _end)
     with ExitStack() as stack:
-        stack.enter_context(_lock(data))
         database = Database(config.server.db or f"sqlite:///{data / 'starverse.db'}")
         stack.callback(database.close)
-        stack.enter_context(only_server(database))
-        schema.upgrade(database)
-        wakeups = Wakeups()
+        ids, wakeups = RandomIds(), Wakeups()
+        run = stack.enter_context(RunFolder(data, server_id := ids.uuid7(), alone=not database.shared))
+        stack.enter_context(database.hold(alone=False))
+        sockets = [_listen(config.server.host, config.server.port)]
+        address = _address(config, data, sockets[0])
+        known = KnownServers(Server(server_id, address.url, data_id=read_or_make_secret(data / "data-id")))
         engine = LocalEngine(
             data,
             card_source(config.engine.declare_cards, zone=config.engine.zone, fabric=config.engine.fabric),
             driver=config.engine.driver,
+            open_channel=lambda answers: ChannelServer(run.channel_socket, answers),
         )
         clock = clock or SystemClock()
-        platform = Platform(database, engine, clock, RandomIds(), wakeups, settings_of(config))
-        bootstrap.prepare(platform)
-        ensure_operator(platform)
+        platform = Platform(
+            database, engine, clock, ids, wakeups, settings_of(config), channels=known.channels
+        )
+        _prepare_database(platform, known.me)
         engine.on_news(lambda: wakeups.wake("observe"))
         engine.start()
         stack.callback(engine.close)
-        driver = Driver(make_reconcilers(platform), clock, wakeups)
+        driver = _make_driver(stack, platform, known)
         driver.run_once("inventory")
-        sockets = [_listen(config.server.host, config.server.port), _listen_unix(platform.paths.api_socket)]
+        sockets.append(_listen_unix(run.api_socket))
         driver.start()
         stack.callback(driver.stop)
-        address = _write_address(config, data, sockets[0])
-        stack.callback((data / API_URL_NAME).unlink, missing_ok=True)
+        run.announce(address.url)
         announce(replace(address, unpriced=unpriced_pools(platform)))
         app = make_app(platform, reconciler_status=driver.statuses)
         asyncio.run(_run_http(http_settings(app, config.server.trusted_proxies), sockets))
+
+
+def _prepare_database(platform: Platform, me: Server) -> None:
+    """Its schema, what every installation needs, the operator: one server after another."""
+    with platform.database.one_at_a_time("start"):
+        schema.upgrade(platform.database)
+        require_same_data(platform.database, me, LEASE_SECONDS)
+        bootstrap.prepare(platform)
+        ensure_operator(platform)
+
+
+def _make_driver(stack: ExitStack, platform: Platform, known: KnownServers) -> Driver:
+    """The driver of every loop under its lease, and the wake-ups from and to other servers."""
+    wakeups, database = platform.wakeups, platform.database
+    reconcilers = make_reconcilers(platform)
+    leadership = Leadership(database, known, [r.name for r in reconcilers], wakeups)
+    driver = Driver(reconcilers, platform.clock, wakeups, leadership)
+    if database.shared:
+        hints = Hints(database, known.me.id, wakeups.wake_here)
+        wakeups.relay = hints.send
+        hints.start()
+        stack.callback(hints.close)
+    leadership.beat()
+    leadership.start(driver.statuses)
+    stack.callback(leadership.stop)
+    return driver
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM, which uvicorn raises once more after its last request: all is put away on the way out."""
+    raise SystemExit(0)
 
 
 async def _run_http(settings: uvicorn.Config, sockets: list[socket.socket]) -> None:
@@ -165,20 +203,6 @@ def _prepare_folder(data: Path) -> Path:
     return data.resolve()
 
 
-def _lock(data: Path) -> IO[str]:
-    """Hold the data folder for this process; raises ``Conflict`` when another server has it."""
-    handle = (data / LOCK_NAME).open("a+")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        handle.close()
-        raise Conflict(
-            f"another starverse server is running on {data}",
-            hint="stop it first, or start this one with another --data folder",
-        ) from error
-    return handle
-
-
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -209,14 +233,9 @@ def _listen_unix(path: Path) -> socket.socket:
     return listener
 
 
-def _write_address(config: Config, data: Path, listener: socket.socket) -> Address:
-    """Leave the base URL in the data folder, for commands on this machine."""
+def _address(config: Config, data: Path, listener: socket.socket) -> Address:
     host, port = config.server.host, listener.getsockname()[1]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    temporary = data / f".{API_URL_NAME}"
-    temporary.write_text(f"{url}\n")
-    temporary.rename(data / API_URL_NAME)
-    return Address(url, data)
+    return Address(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", data)
 
 
 def _configure_logging(level: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +76,11 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """Database, engine, clock, ids, wake-ups and settings."""
+    """Database, engine, clock, ids, wake-ups and settings.
+
+    ``channels`` gives the ``HOST:PORT`` at which launchers on other machines reach this server and the others
+    of its database, ``channel_ca`` the authority (PEM) that signed what they show there.
+    """
 
     database: Database
     engine: Engine
@@ -83,6 +88,16 @@ class Platform:
     ids: Ids
     wakeups: Wakeups
     settings: Settings
+    channels: Callable[[], tuple[str, ...]] = tuple
+    channel_ca: str = ""
+
+    def channel_addresses(self) -> str:
+        """Where launchers dial, tried in turn: this machine's socket, then the channels of all servers."""
+        return ",".join((str(self.paths.channel_socket), *self.channels()))
+
+    def api_addresses(self) -> str:
+        """Where launchers reach the API for the shims inside, in the same way."""
+        return ",".join((str(self.paths.api_socket), *self.channels()))
 
     @property
     def paths(self) -> Paths:

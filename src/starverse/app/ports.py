@@ -72,15 +72,24 @@ class RandomIds:
 
 
 class Wakeups:
-    """Tells reconcilers that something changed; only a hint, they also run periodically."""
+    """Tells reconcilers that something changed; only a hint, they also run periodically.
+
+    ``relay`` tells the same to other servers of the database, where there may be some.
+    """
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Callable[[], None]]] = {}
+        self.relay: Callable[[str], None] = lambda _name: None
 
     def listen(self, name: str, wake: Callable[[], None]) -> None:
         self._listeners.setdefault(name, []).append(wake)
 
     def wake(self, *names: str) -> None:
         for name in names:
-            for listener in self._listeners.get(name, ()):
-                listener()
+            self.wake_here(name)
+            self.relay(name)
+
+    def wake_here(self, name: str) -> None:
+        """What another server told, or concerns this one alone."""
+        for listener in self._listeners.get(name, ()):
+            listener()

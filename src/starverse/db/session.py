@@ -5,7 +5,7 @@ on every begin would block readers (stack.md). Python 3.11's driver has no ``aut
 in ``isolation_level=None`` and the ``begin`` event says which kind of transaction starts. PostgreSQL:
 reads in REPEATABLE READ (one snapshot), writes in READ COMMITTED with row locks and conditional updates.
 A write that lost a race (one that the database saw, or a conditional update that changed nothing) is run
-again here and nowhere else.
+again here and nowhere else. A database that is away raises :class:`DatabaseAway` from either.
 """
 
 from __future__ import annotations
@@ -13,29 +13,61 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import BigInteger, Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
-from starverse.domain.errors import Conflict
+from starverse.db.server_lock import hold_file, hold_session
+from starverse.domain.errors import Conflict, Unavailable
 
 T = TypeVar("T")
+Guard = Callable[[Connection], None]
+"""Raises where a write transaction that has just begun must not go on."""
 
 SQLITE_BUSY_SECONDS = 30
-POOL_SIZE = 10
-POOL_OVERFLOW = 40
+SQLITE_POOL = (10, 40)
+POSTGRES_POOL = (15, 15)
+"""Connections kept, and more under load, of one process: three servers fit into PostgreSQL's usual 100."""
+POOL_WAIT_SECONDS = 15
+CONNECT_SECONDS = 5
+POSTGRES_SETTINGS = {
+    "statement_timeout": "120s",
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "60s",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+}
+"""A process that hangs or whose machine is gone holds no lock for ever."""
 _RETRIES = 5
-_RETRYABLE_SQLSTATES = {"40001", "40P01"}
-"""PostgreSQL: serialization_failure, deadlock_detected."""
+_RACES = frozenset({"40001", "40P01", "55P03"})
+"""PostgreSQL: serialization_failure, deadlock_detected, lock_not_available."""
+_AWAY = ("08", "53", "57")
+"""Classes of PostgreSQL: connection exception, insufficient resources, operator intervention."""
+_AWAY_TOO = frozenset({"25P03"})
+"""idle_in_transaction_session_timeout: the server has hung up."""
 
 
 class LostRace(Conflict):
     """Someone changed it at the same moment; look at it and try again."""
 
     code = "lost_race"
+
+
+class DatabaseAway(Unavailable):
+    """The database does not answer just now; nothing is lost, try again in a moment."""
+
+    code = "database_away"
+
+
+_guard: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
 class Database:
@@ -55,16 +87,24 @@ class Database:
         )
         self._writer = self.engine.execution_options(starverse_write=True)
 
+    @property
+    def shared(self) -> bool:
+        """Whether several servers may run on it at once."""
+        return not self.is_sqlite
+
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A consistent snapshot; never blocks a writer and is never blocked by one."""
-        with self._reader.connect() as connection, connection.begin():
+        with _in_our_words(), self._reader.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A write transaction. On SQLite it holds the one write lock from its first moment."""
-        with self._writer.connect() as connection, connection.begin():
+        guard = _guard.get()
+        with _in_our_words(), self._writer.connect() as connection, connection.begin():
+            if guard is not None:
+                guard(connection)
             yield connection
 
     def write_retrying(self, act: Callable[[Connection], T]) -> T:
@@ -76,8 +116,8 @@ class Database:
             try:
                 with self.write() as connection:
                     return act(connection)
-            except (LostRace, OperationalError) as error:
-                if attempt == _RETRIES - 1 or not _is_lost_race(error):
+            except LostRace:
+                if attempt == _RETRIES - 1:
                     raise
                 time.sleep(random.uniform(0.001, 0.01) * 2**attempt)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -87,35 +127,110 @@ class Database:
         try:
             with self.read() as connection:
                 connection.execute(text("SELECT 1"))
-        except OperationalError:
+        except (DBAPIError, Unavailable):
             return False
         return True
+
+    def hold(self, *, alone: bool) -> AbstractContextManager[None]:
+        """Have the database in use for this process; ``alone``: with no server beside, in any case.
+
+        Raises ``Conflict`` when another has it: any other server where it cannot be shared or is wanted
+        alone, a maintenance that has it alone elsewhere.
+        """
+        if self.shared:
+            return hold_session(self.engine, alone=alone)
+        return hold_file(self.engine.url.database)
+
+    @contextmanager
+    def one_at_a_time(self, what: str) -> Iterator[None]:
+        """Wait for the other servers that do the same: for what each does as it starts."""
+        if not self.shared:
+            yield
+            return
+        with _in_our_words(), self.engine.connect() as connection, connection.begin():
+            connection.execute(text("SET LOCAL lock_timeout = '60s'"))
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+            connection.execute(
+                text("SELECT pg_advisory_xact_lock(hashtextextended(:what || current_schema(), 0))"),
+                {"what": f"starverse {what} "},
+            )
+            yield
 
     def close(self) -> None:
         self.engine.dispose()
 
 
-def _is_lost_race(error: LostRace | OperationalError) -> bool:
-    if isinstance(error, LostRace):
-        return True
-    state = getattr(error.orig, "sqlstate", None)
-    return state in _RETRYABLE_SQLSTATES or "database is locked" in str(error.orig)
+@contextmanager
+def guarded(guard: Guard) -> Iterator[None]:
+    """Every write transaction that this thread begins in the block is asked by ``guard`` first."""
+    token = _guard.set(guard)
+    try:
+        yield
+    finally:
+        _guard.reset(token)
+
+
+class database_micros(FunctionElement[int]):  # noqa: N801  # reads as the SQL function that it is
+    """The database's own clock, as microseconds since 1970 UTC: the same for every server."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(database_micros, "sqlite")
+def _sqlite_micros(*_: object, **__: object) -> str:
+    return "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000"
+
+
+@compiles(database_micros, "postgresql")
+def _postgresql_micros(*_: object, **__: object) -> str:
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """A race that the database saw, and its absence, as errors of ours."""
+    try:
+        yield
+    except NoConnectionFree as error:
+        raise DatabaseAway("The server has more to do than it has connections; try again.") from error
+    except DBAPIError as error:
+        state = str(getattr(error.orig, "sqlstate", None) or "")
+        if state in _RACES or "database is locked" in str(error.orig):
+            raise LostRace from error
+        if error.connection_invalidated or _is_away(error, state):
+            raise DatabaseAway(context={"error": str(error.orig)[:500]}) from error
+        raise
+
+
+def _is_away(error: DBAPIError, state: str) -> bool:
+    """By PostgreSQL's state; psycopg's own errors of connecting carry none."""
+    if state:
+        return state.startswith(_AWAY) or state in _AWAY_TOO
+    return isinstance(error, OperationalError) and type(error.orig).__module__.startswith("psycopg")
 
 
 def _create(url: str, synchronous: str) -> Engine:
     if url.startswith("sqlite"):
         engine = create_engine(
             url,
-            pool_size=POOL_SIZE,
-            max_overflow=POOL_OVERFLOW,
+            pool_size=SQLITE_POOL[0],
+            max_overflow=SQLITE_POOL[1],
             connect_args={"timeout": SQLITE_BUSY_SECONDS, "check_same_thread": False},
         )
         event.listen(engine, "connect", partial(_prepare_sqlite, synchronous))
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return create_engine(
-        url, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW, pool_pre_ping=True, pool_timeout=30
+    engine = create_engine(
+        url,
+        pool_size=POSTGRES_POOL[0],
+        max_overflow=POSTGRES_POOL[1],
+        pool_pre_ping=True,
+        pool_timeout=POOL_WAIT_SECONDS,
+        connect_args={"connect_timeout": CONNECT_SECONDS, "application_name": "starverse"},
     )
+    event.listen(engine, "connect", _prepare_postgresql)
+    return engine
 
 
 def _prepare_sqlite(synchronous: str, connection: Any, _record: object) -> None:
@@ -136,3 +251,9 @@ def _prepare_sqlite(synchronous: str, connection: Any, _record: object) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     writes = connection.get_execution_options().get("starverse_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare_postgresql(connection: Any, _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("; ".join(f"SET {name} = '{value}'" for name, value in POSTGRES_SETTINGS.items()))
+    connection.commit()

@@ -1,4 +1,6 @@
-"""Every table but the ledger's (``ledger_tables.py``), by subject. Constraints repeat the rules.
+"""Every table but the ledger's (``ledger_tables.py``) and the servers' (``server_tables.py``), by subject.
+
+Constraints repeat the rules.
 
 Columns that are never searched may hold JSON text (``spec``, ``links``); what is queried is a column.
 """
@@ -20,13 +22,13 @@ from sqlalchemy import (
     text,
 )
 
-from starverse.db import ledger_tables
+from starverse.db import ledger_tables, server_tables
 from starverse.db.metadata import EnumText, IdText, MicroYuan, SerialKey, UtcTime, metadata, one_of
 from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 from starverse.domain.workloads.states import AllocationState, CheckpointState, JobState
 
-__all__ = ["ledger_tables", "metadata"]
+__all__ = ["ledger_tables", "metadata", "server_tables"]
 
 # --- people -------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""Runs the reconcilers: each in its own thread, when its period has passed or something woke it.
+"""Runs the reconcilers: each in its own thread, when its period has passed or something woke it, and while
+this server holds its lease (``leadership.py``).
 
 The simulation does not use the threads: it calls :meth:`Reconciler.run` itself, in an order from a seed.
 """
@@ -7,8 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import structlog
 
@@ -37,6 +40,47 @@ class Reconciler:
     act: Callable[[], str]
 
 
+class Turns(Protocol):
+    """Who may run a loop: this server, or another one of the same database."""
+
+    def holds(self, name: str) -> bool: ...
+
+    def round_of(self, name: str) -> AbstractContextManager[bool]:
+        """A block that runs one round of the loop if it is given true."""
+        ...
+
+    def why_not(self, name: str) -> str:
+        """Why this server does not run the loop, in words."""
+        ...
+
+    def fault(self) -> str:
+        """What keeps this server from any turn; ``""``: nothing."""
+        ...
+
+    def reports(self) -> Mapping[str, ReconcilerStatus]:
+        """How the loops fare that others run."""
+        ...
+
+
+class OwnTurn:
+    """There is no other server: every loop is run here."""
+
+    def holds(self, name: str) -> bool:
+        return True
+
+    def round_of(self, name: str) -> AbstractContextManager[bool]:
+        return nullcontext(True)
+
+    def why_not(self, name: str) -> str:
+        return ""
+
+    def fault(self) -> str:
+        return ""
+
+    def reports(self) -> Mapping[str, ReconcilerStatus]:
+        return {}
+
+
 @dataclass(slots=True)
 class _Loop:
     reconciler: Reconciler
@@ -50,8 +94,15 @@ class _Loop:
 class Driver:
     """Starts and stops the loops; ``statuses`` is safe to call from any thread."""
 
-    def __init__(self, reconcilers: Sequence[Reconciler], clock: Clock, wakeups: Wakeups) -> None:
+    def __init__(
+        self,
+        reconcilers: Sequence[Reconciler],
+        clock: Clock,
+        wakeups: Wakeups,
+        turns: Turns | None = None,
+    ) -> None:
         self._clock = clock
+        self._turns = turns or OwnTurn()
         self._stopping = threading.Event()
         self._loops = [_Loop(r, _never_run(r)) for r in reconcilers]
         for loop in self._loops:
@@ -75,7 +126,14 @@ class Driver:
                 loop.thread.join(max(0.0, deadline - time.monotonic()))
 
     def statuses(self) -> list[ReconcilerStatus]:
-        return [loop.status for loop in self._loops]
+        """How each loop fares, by this server or by the one that runs it."""
+        told = self._turns.reports()
+        return [
+            loop.status
+            if self._turns.holds(loop.reconciler.name)
+            else told.get(loop.status.name, loop.status)
+            for loop in self._loops
+        ]
 
     def _run(self, loop: _Loop) -> None:
         while not self._stopping.is_set():
@@ -87,12 +145,23 @@ class Driver:
             loop.woken.clear()
 
     def run_once(self, name: str) -> None:
-        """One round; an error is logged, counted and shown, and the next round starts afresh.
+        """One round, if it is this server's turn; an error is logged, counted and shown, and the next round
+        starts afresh.
 
         Where only some items failed, the next round comes in its time: nobody waits for somebody else's
         fault.
         """
         loop = next(loop for loop in self._loops if loop.reconciler.name == name)
+        with self._turns.round_of(name) as ours:
+            if ours:
+                self._round(loop)
+        if not ours:
+            loop.races, loop.backs_off = 0, False
+            healthy, message = not self._turns.fault(), self._turns.why_not(name)
+            loop.status = replace(loop.status, healthy=healthy, failures=0, message=message)
+
+    def _round(self, loop: _Loop) -> None:
+        name = loop.reconciler.name
         before, begun = loop.status, time.monotonic()
         failures, message = 0, before.message if before.healthy else ""
         try:
