@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Row, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
+from starverse.db.prepared import Prepared, among
 from starverse.db.tables import accounts, allocations, memberships, tokens
 from starverse.domain.ids import AccountId, AllocationId, TeamId, TokenId
 from starverse.domain.pricing.rating import MemberChange
@@ -73,8 +87,8 @@ def find_account(connection: Connection, email: str) -> Account | None:
 
 
 def get_account(connection: Connection, account_id: AccountId) -> Account | None:
-    row = connection.execute(_select_accounts().where(accounts.c.id == account_id)).one_or_none()
-    return None if row is None else _account(row)
+    row = _GET.first(connection, wanted=account_id)
+    return None if row is None else Account(**row._asdict())
 
 
 def password_hash_of(connection: Connection, email: str) -> str | None:
@@ -115,41 +129,18 @@ def add_membership(
 
 def emails_of(connection: Connection, account_ids: Collection[str]) -> dict[str, str]:
     """Address by id, of the accounts that exist."""
-    rows = connection.execute(select(accounts.c.id, accounts.c.email).where(accounts.c.id.in_(account_ids)))
-    return {row.id: row.email for row in rows}
+    return dict(_EMAILS.rows(connection, ids=account_ids)) if account_ids else {}
 
 
 def add_token(connection: Connection, token: Token, digest: str) -> None:
-    connection.execute(
-        insert(tokens).values(
-            id=token.id,
-            digest=digest,
-            account_id=token.account_id,
-            team_id=token.team_id,
-            allocation_id=token.allocation_id,
-            name=token.name,
-            scope=token.scope,
-            created_at=token.created_at,
-            expires_at=token.expires_at,
-            revoked_at=None,
-        )
-    )
+    values = {field.name: getattr(token, field.name) for field in dataclasses.fields(token)}
+    _INSERT_TOKEN.run(connection, **values, digest=digest)
 
 
 def find_valid_token(connection: Connection, digest: str, now: datetime) -> Token | None:
     """The token with this digest if it can be used: not revoked, not expired, its allocation open."""
-    query = (
-        select(*_TOKEN_COLUMNS)
-        .select_from(tokens.outerjoin(allocations, allocations.c.id == tokens.c.allocation_id))
-        .where(
-            tokens.c.digest == digest,
-            tokens.c.revoked_at.is_(None),
-            or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > now),
-            or_(tokens.c.scope != "workload", allocations.c.state.in_(tuple(OPEN_ALLOCATION_STATES))),
-        )
-    )
-    row = connection.execute(query).one_or_none()
-    return None if row is None else Token(**row._mapping)
+    row = _VALID_TOKEN.first(connection, digest=digest, now=now)
+    return None if row is None else Token(**row._asdict())
 
 
 def list_tokens(connection: Connection, account_id: AccountId, now: datetime) -> tuple[Token, ...]:
@@ -196,11 +187,7 @@ def revoke_team_tokens(connection: Connection, account_id: AccountId, team_id: T
 
 
 def revoke_allocation_tokens(connection: Connection, allocation_id: AllocationId, now: datetime) -> None:
-    connection.execute(
-        update(tokens)
-        .where(tokens.c.allocation_id == allocation_id, tokens.c.revoked_at.is_(None))
-        .values(revoked_at=now)
-    )
+    _REVOKE_OF_ALLOCATION.run(connection, wanted=allocation_id, revoked_at=now)
 
 
 def forget_tokens(connection: Connection, before: datetime) -> None:
@@ -232,3 +219,22 @@ def _select_accounts() -> Select[*tuple[object, ...]]:
 
 def _account(row: Row[*tuple[object, ...]]) -> Account:
     return Account(**row._mapping)
+
+
+_GET = Prepared(_select_accounts().where(accounts.c.id == bindparam("wanted")))
+_EMAILS = Prepared(select(accounts.c.id, accounts.c.email).where(among(accounts.c.id, "ids")))
+_INSERT_TOKEN = Prepared(insert(tokens), (*(field.name for field in dataclasses.fields(Token)), "digest"))
+_VALID_TOKEN = Prepared(
+    select(*_TOKEN_COLUMNS)
+    .select_from(tokens.outerjoin(allocations, allocations.c.id == tokens.c.allocation_id))
+    .where(
+        tokens.c.digest == bindparam("digest"),
+        tokens.c.revoked_at.is_(None),
+        or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > bindparam("now")),
+        or_(tokens.c.scope != "workload", allocations.c.state.in_(tuple(OPEN_ALLOCATION_STATES))),
+    )
+)
+_REVOKE_OF_ALLOCATION = Prepared(
+    update(tokens).where(tokens.c.allocation_id == bindparam("wanted"), tokens.c.revoked_at.is_(None)),
+    ("revoked_at",),
+)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, select, update
 from sqlalchemy import exists as exists_where
 
+from starverse.db.prepared import Prepared
 from starverse.db.statements import insert_new
 from starverse.db.tables import folders, teams, workspaces
 from starverse.domain.ids import FolderId, TeamId
@@ -32,6 +33,19 @@ class Workspace:
     folder_id: FolderId | None
     removed_at: datetime | None
     unix_uid: int
+
+
+_WORKSPACE = Prepared(
+    select(
+        workspaces.c.id,
+        workspaces.c.team_id,
+        workspaces.c.folder_id,
+        workspaces.c.removed_at,
+        teams.c.unix_uid,
+    )
+    .join(teams, teams.c.id == workspaces.c.team_id)
+    .where(workspaces.c.id == bindparam("wanted"))
+)
 
 
 def find(connection: Connection, team_id: str, folder_id: str) -> Folder | None:
@@ -88,11 +102,5 @@ def _is_unused(instant: datetime) -> ColumnElement[bool]:
 
 
 def get_workspace(connection: Connection, workspace_id: str) -> Workspace | None:
-    row = connection.execute(
-        select(workspaces, teams.c.unix_uid)
-        .join(teams, teams.c.id == workspaces.c.team_id)
-        .where(workspaces.c.id == workspace_id)
-    ).one_or_none()
-    if row is None:
-        return None
-    return Workspace(row.id, row.team_id, row.folder_id, row.removed_at, row.unix_uid)
+    row = _WORKSPACE.first(connection, wanted=workspace_id)
+    return None if row is None else Workspace(*row)

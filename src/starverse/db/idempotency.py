@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, bindparam, delete, select
 
+from starverse.db.prepared import Prepared
+from starverse.db.statements import insert_new
 from starverse.db.tables import idempotency_keys
 from starverse.domain.ids import AccountId
 
@@ -27,32 +28,27 @@ def claim(
 
     On PostgreSQL a rival's uncommitted claim is waited for.
     """
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    taken = connection.execute(
-        insert(idempotency_keys)
-        .values(
-            account_id=account_id,
-            key=key,
-            request_digest=use.request_digest,
-            resource_id=use.resource_id,
-            created_at=now,
-        )
-        .on_conflict_do_nothing()
-        .returning(idempotency_keys.c.key)
-    ).one_or_none()
-    if taken is not None:
-        return None
-    return find(connection, account_id, key)
+    row = {
+        "account_id": account_id,
+        "key": key,
+        "request_digest": use.request_digest,
+        "resource_id": use.resource_id,
+        "created_at": now,
+    }
+    return None if insert_new(connection, idempotency_keys, row) else find(connection, account_id, key)
 
 
 def find(connection: Connection, account_id: AccountId, key: str) -> KeyUse | None:
     """What a key was used for; ``None`` when it is free."""
-    row = connection.execute(
-        select(idempotency_keys.c.request_digest, idempotency_keys.c.resource_id).where(
-            idempotency_keys.c.account_id == account_id, idempotency_keys.c.key == key
-        )
-    ).one_or_none()
+    row = _FIND.first(connection, account=account_id, wanted=key)
     return None if row is None else KeyUse(row.request_digest, row.resource_id)
+
+
+_FIND = Prepared(
+    select(idempotency_keys.c.request_digest, idempotency_keys.c.resource_id).where(
+        idempotency_keys.c.account_id == bindparam("account"), idempotency_keys.c.key == bindparam("wanted")
+    )
+)
 
 
 def forget(connection: Connection, before: datetime) -> int:

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from starverse.db.metadata import MicroYuan
 from starverse.db.prepared import Prepared, among
-from starverse.db.statements import in_chunks
 from starverse.db.tables import (
     charge_segments,
     charges,
@@ -132,6 +131,11 @@ _CHARGED_OF_ALLOCATION = Prepared(
     select(func.sum(charges.c.total_micro, type_=MicroYuan).label("charged")).where(
         charges.c.allocation_id == bindparam("wanted")
     )
+)
+_CHARGED_BY_ALLOCATION = Prepared(
+    select(charges.c.allocation_id, func.sum(charges.c.total_micro, type_=MicroYuan).label("charged"))
+    .where(among(charges.c.job_id, "jobs"))
+    .group_by(charges.c.allocation_id)
 )
 _INSERT_CHARGE = Prepared(
     insert(charges),
@@ -296,12 +300,7 @@ def insert_charge(connection: Connection, charge: ChargeRow, now: datetime) -> N
 
 def charged_by_allocation(connection: Connection, job_ids: Collection[str]) -> dict[str, Money]:
     """Allocation id -> what was charged for it so far."""
-    sums = select(charges.c.allocation_id, func.sum(charges.c.total_micro)).group_by(charges.c.allocation_id)
-    return {
-        row[0]: _money(row[1])
-        for some in in_chunks(job_ids)
-        for row in connection.execute(sums.where(charges.c.job_id.in_(some)))
-    }
+    return dict(_CHARGED_BY_ALLOCATION.rows(connection, jobs=job_ids)) if job_ids else {}
 
 
 def insert_credit_back(

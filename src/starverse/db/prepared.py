@@ -35,7 +35,7 @@ class Prepared:
 
     __slots__ = ("_by_dialect", "_columns", "_statement")
 
-    def __init__(self, statement: Select[Any] | UpdateBase, columns: Iterable[str] = ()) -> None:
+    def __init__(self, statement: Select[*tuple[Any, ...]] | UpdateBase, columns: Iterable[str] = ()) -> None:
         self._statement = statement
         self._columns = list(columns) or None
         self._by_dialect: dict[str, _Compiled] = {}
@@ -110,7 +110,9 @@ class _Compiled:
         return found
 
 
-def _compile(statement: Select[Any] | UpdateBase, columns: list[str] | None, dialect: Dialect) -> _Compiled:
+def _compile(
+    statement: Select[*tuple[Any, ...]] | UpdateBase, columns: list[str] | None, dialect: Dialect
+) -> _Compiled:
     compiled = cast(Any, statement.compile(dialect=dialect, column_keys=columns))
     asked = {name: bind for name, bind in compiled.binds.items() if bind.required}
     state = compiled.construct_expanded_state(dict.fromkeys(asked))
@@ -156,7 +158,12 @@ def _execute(connection: Connection, cursor: Any, text: str, parameters: Any, *,
         base = cast(type[Exception], dialect.loaded_dbapi.Error)
         if not isinstance(error, base):
             raise
-        raise DBAPIError.instance(text, None, error, base, dialect=dialect) from error
+        lost = dialect.is_disconnect(cast(Any, error), connection.connection.driver_connection, cursor)
+        if lost:
+            connection.invalidate(error)
+        raise DBAPIError.instance(
+            text, None, error, base, connection_invalidated=lost, dialect=dialect
+        ) from error
 
 
 class _TextList(TypeDecorator[list[str]]):

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, select, update
 
+from starverse.db.prepared import Prepared, among
 from starverse.db.tables import accounts, team_members, teams
 from starverse.domain.ids import AccountId, TeamId
 
@@ -63,8 +64,7 @@ def get_team(connection: Connection, team_id: TeamId) -> Team | None:
 
 def names_of(connection: Connection, team_ids: Collection[str]) -> dict[str, str]:
     """Name by id, of the teams that exist."""
-    rows = connection.execute(select(teams.c.id, teams.c.name).where(teams.c.id.in_(team_ids)))
-    return {row.id: row.name for row in rows}
+    return dict(_NAMES.rows(connection, ids=team_ids)) if team_ids else {}
 
 
 def names_like(connection: Connection, stem: str) -> frozenset[str]:
@@ -85,14 +85,8 @@ def list_teams(connection: Connection, limit: int, after_name: str | None = None
 
 def teams_of(connection: Connection, account_id: AccountId) -> tuple[TeamOfAccount, ...]:
     """An account's teams, its personal one first, then by name."""
-    query = (
-        _select_teams()
-        .add_columns(team_members.c.role)
-        .join(team_members, team_members.c.team_id == teams.c.id)
-        .where(team_members.c.account_id == account_id)
-        .order_by(teams.c.personal.desc(), teams.c.name)
-    )
-    return tuple(TeamOfAccount(_team(row), row.role) for row in connection.execute(query))
+    rows = _TEAMS_OF.rows(connection, account=account_id)
+    return tuple(TeamOfAccount(_team(row), row.role) for row in rows)
 
 
 def members_of(connection: Connection, team_id: TeamId) -> tuple[Member, ...]:
@@ -139,3 +133,13 @@ def _select_teams() -> Select[*tuple[object, ...]]:
 
 def _team(row: Row[*tuple[object, ...]]) -> Team:
     return Team(row.id, row.name, row.personal, row.unix_uid, row.created_at)
+
+
+_TEAMS_OF = Prepared(
+    _select_teams()
+    .add_columns(team_members.c.role)
+    .join(team_members, team_members.c.team_id == teams.c.id)
+    .where(team_members.c.account_id == bindparam("account"))
+    .order_by(teams.c.personal.desc(), teams.c.name)
+)
+_NAMES = Prepared(select(teams.c.id, teams.c.name).where(among(teams.c.id, "ids")))
