@@ -101,9 +101,16 @@ def tables_of_revision(revision: str, folder: Path) -> frozenset[str]:
 def fill(connection: Connection, backup: Backup) -> tuple[str, ...]:
     """Fill an empty database in a transaction of ``rebuilding``, compare it row by row, migrate it.
 
-    Answers the ledger's broken invariants in words. Raises :class:`BackupRefused` for a backup of a newer
-    version, or when what was filled in is not what the manifest says.
+    Answers the ledger's broken invariants in words. Raises what :func:`fill_as_it_was` does.
     """
+    fill_as_it_was(connection, backup)
+    schema.upgrade_to(connection)
+    return broken_invariants(connection)
+
+
+def fill_as_it_was(connection: Connection, backup: Backup) -> None:
+    """The same at the revision of the backup. Raises :class:`BackupRefused` for a backup of a newer version,
+    or when what was filled in is not what the manifest says."""
     told = backup.manifest
     try:
         schema.upgrade_to(connection, told.revision)
@@ -122,8 +129,6 @@ def fill(connection: Connection, backup: Backup) -> tuple[str, ...]:
         load(connection, shape, backup.table_lines(name))
     dialect.settle(connection)
     _require_equal(digests_of(connection, shapes), told.tables)
-    schema.upgrade_to(connection)
-    return broken_invariants(connection)
 
 
 def _require_equal(found: Mapping[str, TableDigest], told: Mapping[str, TableDigest]) -> None:
