@@ -11,6 +11,7 @@ again here and nowhere else. A database that is away raises :class:`DatabaseAway
 from __future__ import annotations
 
 import random
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -249,8 +250,14 @@ def _prepare_sqlite(synchronous: str, connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
+    """By the driver itself: SQLAlchemy's way costs more than a small statement."""
     writes = connection.get_execution_options().get("starverse_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    statement, driver = "BEGIN IMMEDIATE" if writes else "BEGIN", connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    try:
+        driver.execute(statement)
+    except sqlite3.OperationalError as error:
+        raise OperationalError(statement, None, error) from error
 
 
 def _prepare_postgresql(connection: Any, _record: object) -> None:
