@@ -1,4 +1,5 @@
-"""The one suite that every engine passes: the fake on its virtual clock, the local with real processes."""
+"""The one suite that every engine passes: the fake on its virtual clock, the local with real processes, and
+that of a cluster on a real Slurm, by its commands and by slurmrestd."""
 
 from __future__ import annotations
 
@@ -17,12 +18,14 @@ from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
 from starverse.engines.base import CardReport, Engine, NodeReport, Observation, Presence
 from starverse.engines.fake import FakeEngine, FakeRun
 from starverse.engines.local import LocalEngine
+from starverse.engines.slurm import SlurmEngine
 from starverse.node import processes
 from starverse.node.cards.declared import DeclaredCards
 from starverse.node.folder import AllocationFolder
-from starverse.node.host_setup import HostSetup
-from starverse.node.limits import Cgroups
+from starverse.node.limits import Cgroups, find_cgroups
 from starverse.testing.launches import build_launch
+from starverse.testing.slurm_lab import SlurmLab
+from starverse.testing.slurm_sites import lab_settings
 
 TEAM_UID = 200_001
 PATIENCE_SECONDS = 30.0
@@ -130,17 +133,18 @@ class LocalTrial:
         self._local.close()
 
     def server_comes(self) -> None:
-        self._local = LocalEngine(self._data, DeclaredCards("rtx4090:8"))
+        self._local = self.make_engine(self._data)
         self.engine: Engine = self._local
         self._local.start()
+
+    def make_engine(self, data: Path) -> LocalEngine | SlurmEngine:
+        return LocalEngine(data, DeclaredCards("rtx4090:8"))
 
     def left_of(self, name: str) -> list[str]:
         folder = AllocationFolder(self._data / "allocations" / name)
         left = [f"process {pid}" for pid in processes.find_tagged(name)]
-        host = HostSetup.from_json((folder / "host.json").read_text())
-        left += [
-            path for path in Cgroups(host.cgroups, f"starverse-{name}").all_folders() if Path(path).exists()
-        ]
+        cgroups = Cgroups(find_cgroups(), f"starverse-{name}")
+        left += [path for path in cgroups.all_folders() if Path(path).exists()]
         left += [str(path) for path in folder.path.rglob("*") if path.is_socket()]
         left += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if name in line]
         return left
@@ -149,6 +153,17 @@ class LocalTrial:
         for folder in (self._data / "allocations").iterdir():
             self._local.clean(folder.name)
         self._local.close()
+
+
+class SlurmTrial(LocalTrial):
+    """The lab's node is this machine, so that what is left of an allocation is seen here."""
+
+    def __init__(self, data: Path, driver: str, lab: SlurmLab, transport: str) -> None:
+        self._lab, self._transport = lab, transport
+        super().__init__(data, driver)
+
+    def make_engine(self, data: Path) -> LocalEngine | SlurmEngine:
+        return SlurmEngine(data, lab_settings(self._lab, transport=self._transport))
 
 
 NODE = NodeReport(
@@ -161,15 +176,28 @@ NODE = NodeReport(
 )
 
 
-@pytest.fixture(params=["fake", "local-bwrap", "local-process"])
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SlurmLab]:
+    """A real Slurm of one node, named as the node of the other engines is."""
+    if why := SlurmLab.missing():
+        pytest.skip(why)
+    with SlurmLab(names=("declared-1",)) as lab:
+        yield lab
+
+
+@pytest.fixture(params=["fake", "local-bwrap", "local-process", "slurm-commands", "slurm-rest"])
 def trial(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trial]:
     if request.param == "fake":
         yield FakeTrial()
         return
-    driver = request.param.removeprefix("local-")
+    where, _, how = request.param.partition("-")
+    driver = "bwrap" if where == "slurm" else how
     if driver == "bwrap" and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
-    local = LocalTrial(tmp_path, driver)
+    if where == "slurm":
+        local: LocalTrial = SlurmTrial(tmp_path, driver, request.getfixturevalue("lab"), how)
+    else:
+        local = LocalTrial(tmp_path, driver)
     try:
         yield local
     finally:

@@ -32,6 +32,7 @@ def write_shims(folder: Path, python: str) -> Path:
         name: f"from starverse.cli.slurm.shims import main; raise SystemExit(main({name!r}))"
         for name in SLURM_COMMANDS
     }
+    calls["fabric-probe"] = "from starverse.node.fabric_probe import main; raise SystemExit(main())"
     calls["starverse"] = "from starverse.cli.remote.entry import main; raise SystemExit(main())"
     for name, call in calls.items():
         aside = folder / f".{name}.new"

@@ -18,7 +18,7 @@ class Combined:
 
     def __init__(self, rest: Rest, commands: Commands) -> None:
         self._rest, self._commands = rest, commands
-        self.find, self.cancel = commands.find, commands.cancel
+        self.find, self.cancel, self.close = commands.find, commands.cancel, rest.close
 
     def describe(self) -> str:
         try:

@@ -100,6 +100,9 @@ class Commands:
     def cancel(self, name: str) -> None:
         self._run("scancel", "--quiet", f"--name={name}")
 
+    def close(self) -> None:
+        """Nothing is kept open."""
+
     def _run(
         self, command: str, *words: str, text: str = "", environment: Mapping[str, str] | None = None
     ) -> str:

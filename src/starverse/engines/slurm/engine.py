@@ -87,6 +87,7 @@ class SlurmEngine(FolderEngine):
     def close(self) -> None:
         self._watch.close()
         super().close()
+        self._slurm.close()
 
     def describe(self) -> str:
         """How Slurm is reached and its version, for people."""
@@ -173,7 +174,7 @@ class SlurmEngine(FolderEngine):
 
     def _is_alive(self, folder: AllocationFolder) -> bool:
         """Claimed, not reported, and not missing from the queue: a launcher elsewhere holds no lock here."""
-        if not folder.has("state.json") or folder.has("report.json"):
+        if not folder.has("state.json") or folder.has("report.json") or folder.has("cleaned"):
             return False
         return not self._is_absent(folder)
 
@@ -201,8 +202,9 @@ class SlurmEngine(FolderEngine):
 
     def _clean_up(self, folder: AllocationFolder, tell: Callable[[], None]) -> None:
         """Nothing is revoked before Slurm answers; nothing counts as gone before Slurm says that it is."""
-        name = folder.path.name
-        queued = name in self._look_now().jobs
+        name, said = folder.path.name, folder.read_report()
+        known_over = said is not None and self._is_out_of_queue(name, said.alive_at)
+        queued = not known_over and name in self._look_now().jobs
         if not folder.has("report.json"):
             write_atomically(folder / "revoked", "")
         tell()

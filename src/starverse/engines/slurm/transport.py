@@ -33,3 +33,7 @@ class Transport(Protocol):
     def cancel(self, name: str) -> None:
         """Cancel every job of this name; also where there is none."""
         ...
+
+    def close(self) -> None:
+        """Let go of connections; it is not asked any more."""
+        ...
