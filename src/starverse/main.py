@@ -18,6 +18,8 @@ import uvicorn
 
 from starverse.app import bootstrap
 from starverse.app.auth import ensure_operator
+from starverse.app.maintenance.migrating import migrate_at_start
+from starverse.app.maintenance.restore import require_whole
 from starverse.app.platform import Platform, Settings
 from starverse.app.ports import Clock, RandomIds, SystemClock, Wakeups
 from starverse.app.price_books import unpriced_pools
@@ -25,7 +27,6 @@ from starverse.app.run_folder import RunFolder
 from starverse.app.secret_files import read_or_make_secret
 from starverse.app.servers import KnownServers, Server, require_same_data
 from starverse.config import Config
-from starverse.db import schema
 from starverse.db.hints import Hints
 from starverse.db.session import Database
 from starverse.domain.errors import FieldFault, Invalid, Unavailable
@@ -113,6 +114,8 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         stack.callback(database.close)
         ids, wakeups = RandomIds(), Wakeups()
         run = stack.enter_context(RunFolder(data, server_id := ids.uuid7(), alone=not database.shared))
+        require_whole(data)
+        _migrate(database)
         stack.enter_context(database.hold(alone=False))
         sockets = [_listen(config.server.host, config.server.port)]
         address = _address(config, data, sockets[0])
@@ -142,10 +145,15 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         asyncio.run(_run_http(http_settings(app, config.server.trusted_proxies), sockets))
 
 
+def _migrate(database: Database) -> None:
+    plan = migrate_at_start(database)
+    if plan.present is not None and plan.steps:
+        log.warning("database migrated", **{"from": plan.present}, to=plan.newest)
+
+
 def _prepare_database(platform: Platform, me: Server) -> None:
-    """Its schema, what every installation needs, the operator: one server after another."""
+    """What every installation needs, the operator: one server after another."""
     with platform.database.one_at_a_time("start"):
-        schema.upgrade(platform.database)
         require_same_data(platform.database, me, LEASE_SECONDS)
         bootstrap.prepare(platform)
         ensure_operator(platform)

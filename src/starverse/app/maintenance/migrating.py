@@ -11,6 +11,7 @@ from starverse.app.maintenance.content import broken_invariants
 from starverse.db import schema
 from starverse.db.maintenance.dialects import reading, rebuilding
 from starverse.db.schema import MigrationPlan
+from starverse.db.server_lock import only_server
 from starverse.db.session import Database
 from starverse.domain.errors import Conflict, InvariantBroken
 
@@ -47,6 +48,28 @@ def migrate(data: Path, url: str, *, dry_run: bool) -> Migrated:
             if not dry_run:
                 raise
             return Migrated(plan, tried=False, done=False)
+
+
+def migrate_at_start(database: Database) -> MigrationPlan:
+    """What a server does before it holds the database: migrate it, alone; answers what has been run.
+
+    Servers that start at once wait for each other. Raises ``Conflict`` while servers of an older version run
+    on a database that has to be migrated: they would go on with tables that they do not know.
+    """
+    with database.one_at_a_time("start"):
+        with reading(database) as connection:
+            plan = schema.plan_of(connection)
+        if plan.steps:
+            try:
+                with only_server(database):
+                    schema.upgrade(database)
+            except Conflict as error:
+                raise Conflict(
+                    f"the database is at revision {plan.present} and has to be migrated to {plan.newest},"
+                    " while other servers run on it",
+                    hint="stop them, start this one, then start them again in this version",
+                ) from error
+    return plan
 
 
 def _run(database: Database, *, keep: bool) -> bool:
