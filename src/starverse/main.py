@@ -40,6 +40,7 @@ from starverse.reconcilers import (
     launch,
     meter,
     observe,
+    fabric,
     reclaim,
     retention,
     schedule,
@@ -58,13 +59,70 @@ log = structlog.get_logger(__name__)
 
 def make_reconcilers(platform: Platform) -> list[Reconciler]:
     """Every loop of the control plane."""
-    parts = (inventory, schedule, launch, observe, reclaim, meter, checkpoint, sweep, topup, retention)
+    parts = (
+        inventory,
+        schedule,
+        launch,
+        observe,
+        reclaim,
+        meter,
+        checkpoint,
+        sweep,
+        topup,
+        retention,
+        fabric,
+    )
     return [part.make(platform) for part in parts]
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where a running server listens, and on which data folder; ``unpriced``: pools that nobody can rent."""
+
+def make_engine(config: Config, data: Path, open_channel: OpenChannel) -> FolderEngine:
+    """The engine that the settings name. Raises ``Invalid`` where it lacks something."""
+    driver = config.engine.driver
+    if config.engine.kind == "slurm":
+        settings = slurm_settings(config)
+        return SlurmEngine(data, settings, open_channel=open_channel, cannot=isolation_gaps(driver))
+    cards = card_source(config.engine.declare_cards, zone=config.engine.zone, fabric=config.engine.fabric)
+    return LocalEngine(data, cards, driver=driver, open_channel=open_channel)
+
+
+def slurm_settings(config: Config) -> SlurmSettings:
+    """The engine's view of the section ``[slurm]``."""
+    slurm = config.slurm
+    return SlurmSettings(
+        conf=slurm.conf,
+        commands=slurm.commands,
+        transport=slurm.transport,
+        rest_url=slurm.rest_url,
+        jwt_key=slurm.jwt_key,
+        user=slurm.user,
+        partitions=tuple(name.strip() for name in slurm.partitions.split(",") if name.strip()),
+        models=_pairs("slurm.models", slurm.models),
+        unix_users=_pairs("slurm.unix_users", slurm.unix_users),
+        zone=config.engine.zone,
+        python=slurm.python or sys.executable,
+        declared=slurm.cards_declared,
+        accounting=slurm.accounting,
+        poll_seconds=slurm.poll_seconds,
+        call_seconds_max=slurm.call_seconds_max,
+        absent_seconds=slurm.absent_seconds,
+        news_seconds_max=slurm.news_seconds_max,
+    )
+
+
+def _pairs(name: str, text: str) -> dict[str, str]:
+    """``A=B,C=D``; raises ``Invalid`` on anything else."""
+    found = {}
+    for entry in (part.strip() for part in text.split(",") if part.strip()):
+        left, equals, right = entry.partition("=")
+        if not (left and equals and right):
+            raise Invalid(faults=[FieldFault(name, entry, "NAME=NAME, with commas between them")])
+        found[left.strip()] = right.strip()
+    return found
+
 
     url: str
     data: Path

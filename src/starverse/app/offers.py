@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
+from starverse.app.fabric import shown_by_pool
 from starverse.app.funding import sources_of
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
@@ -15,6 +16,7 @@ from starverse.db import ledger, nodes
 from starverse.db.metering import load_books, member_changes
 from starverse.db.nodes import NodeUse
 from starverse.domain.errors import Invalid
+from starverse.domain.fabric.summary import ShownFigure
 from starverse.domain.money import decimal_string
 from starverse.domain.pricing.price_book import METERED, PriceBooks
 from starverse.domain.pricing.quote import Quote, QuoteRequest, quote
@@ -36,7 +38,8 @@ class PriceLine:
 @dataclass(frozen=True, slots=True)
 class OfferView:
     """What a pool sells now. ``largest_node_free`` is how many cards one node can give at once;
-    ``declared``: some of its cards are not really there. ``prices`` is empty where the book has none."""
+    ``declared``: some of its cards are not really there. ``fabric_measured`` is empty where nobody measured
+    its network, ``prices`` where the book has none."""
 
     pool: str
     zone: str
@@ -46,6 +49,7 @@ class OfferView:
     cards_free: int
     largest_node_free: int
     declared: bool
+    fabric_measured: tuple[ShownFigure, ...]
     prices: tuple[PriceLine, ...]
     next_price_change_at: datetime | None
 
@@ -96,11 +100,16 @@ def list_offers(platform: Platform, identity: Identity, wanted: OfferFilter) -> 
         members = member_changes(connection, identity.account_id)
         found = nodes.all_nodes(connection)
         now = platform.clock.now()
-    pools: dict[tuple[str, str, str], list[NodeUse]] = defaultdict(list)
-    for node in found:
-        for model in sorted({card.model for card in node.cards}):
-            pools[(node.zone, model, node.fabric)].append(node)
-    offers = [_offer(key, pool, books, members, now) for key, pool in sorted(pools.items())]
+        pools: dict[tuple[str, str, str], list[NodeUse]] = defaultdict(list)
+        for node in found:
+            for model in sorted({card.model for card in node.cards}):
+                pools[(node.zone, model, node.fabric)].append(node)
+        names = {"/".join(key): frozenset(node.id for node in pool) for key, pool in pools.items()}
+        measured = shown_by_pool(connection, names)
+    offers = [
+        replace(_offer(key, pool, books, members, now), fabric_measured=measured["/".join(key)])
+        for key, pool in sorted(pools.items())
+    ]
     return tuple(
         offer
         for offer in offers
@@ -133,6 +142,7 @@ def _offer(
         cards_free=sum(free.values()),
         largest_node_free=max(free.values(), default=0),
         declared=any(card.declared for own in cards.values() for card in own),
+        fabric_measured=(),
         prices=_prices(model, fabric, books, members, now),
         next_price_change_at=next_price_change(books, now),
     )

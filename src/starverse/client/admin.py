@@ -69,5 +69,18 @@ class Admin:
         path = f"/admin/cards/{quote(card, safe='')}"
         return self._transport.send(Call("PATCH", path, body={"quarantined": quarantined}))
 
+    def fabric(self) -> list[dict[str, Any]]:
+        """Every pool with what was measured between its nodes."""
+        return list(self._transport.pages(Call("GET", "/admin/fabric")))
+
+    def ask_fabric_check(self, pool: str | None, pairs: int, *, lint: bool = False) -> dict[str, Any]:
+        """Measure pairs of nodes; with ``lint`` only say which, and at what price."""
+        body = {"pool": pool, "pairs": pairs, "lint": lint}
+        return self._transport.send(Call("POST", "/admin/fabric/checks", body=body, key=new_key()))
+
+    def fabric_check(self, check_id: str) -> dict[str, Any]:
+        """How the pairs of a request fare."""
+        return self._transport.send(Call("GET", f"/admin/fabric/checks/{quote(check_id, safe='')}"))
+
     def events(self) -> Iterator[dict[str, Any]]:
         return self._transport.pages(Call("GET", "/admin/events"))

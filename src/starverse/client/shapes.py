@@ -58,6 +58,7 @@ class Offer(TypedDict):
     cards_free: int
     largest_node_free: int
     declared: bool
+    fabric_measured: NotRequired[list[dict[str, Any]]]
     prices: list[PriceLine]
     next_price_change_at: str | None
 

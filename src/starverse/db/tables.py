@@ -1,4 +1,4 @@
-"""Every table but the ledger's (``ledger_tables.py``) and the servers' (``server_tables.py``), by subject.
+"""Every table by subject, but those of ``ledger_tables.py``, ``server_tables.py`` and ``fabric_tables.py``.
 
 Constraints repeat the rules.
 
@@ -22,13 +22,13 @@ from sqlalchemy import (
     text,
 )
 
-from starverse.db import ledger_tables, server_tables
+from starverse.db import fabric_tables, ledger_tables, server_tables
 from starverse.db.metadata import EnumText, IdText, MicroYuan, SerialKey, UtcTime, metadata, one_of
 from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 from starverse.domain.workloads.states import AllocationState, CheckpointState, JobState
 
-__all__ = ["ledger_tables", "metadata", "server_tables"]
+__all__ = ["fabric_tables", "ledger_tables", "metadata", "server_tables"]
 
 # --- people -------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from starverse.http import (
     admin,
     bill,
     datasets,
+    fabric,
     files,
     health,
     jobs,
@@ -50,6 +51,7 @@ _ROUTERS = (
     topups.router,
     bill.router,
     admin.router,
+    fabric.router,
 )
 
 

@@ -19,8 +19,26 @@ class PriceLineOut(Out):
     rate: str
 
 
+class FabricFigureOut(Out):
+    """A measured figure of a pool's network: the slowest pair's, with the date of the oldest that counts.
+
+    ``what`` is round_trip, bandwidth or all_reduce; ``method`` tcp, gloo, nccl, ib_write_bw or nccl-tests.
+    ``same_machine``: a pair of it is one host, so it is no network's.
+    """
+
+    what: str
+    method: str
+    p50_nanoseconds: int | None
+    p99_nanoseconds: int | None
+    bytes_per_second: int | None
+    message_bytes: int | None
+    pairs: int
+    measured_at: InstantText
+    same_machine: bool
+
+
 class OfferOut(Out):
-    """What a pool sells now."""
+    """What a pool sells now. ``fabric_measured`` empty: nobody measured its network."""
 
     pool: str
     zone: str
@@ -30,6 +48,7 @@ class OfferOut(Out):
     cards_free: int
     largest_node_free: int
     declared: bool
+    fabric_measured: list[FabricFigureOut]
     prices: list[PriceLineOut]
     next_price_change_at: InstantText | None
 

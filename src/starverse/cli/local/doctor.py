@@ -10,6 +10,7 @@ import click
 ONLY_ON_HARDWARE = (
     "NVML on real cards: UUIDs, memory, NVLink and PCIe topology, health",
     "CUDA inside the sandbox (device nodes of the granted cards only)",
+    "figures of a network by NCCL, nccl-tests and ib_write_bw (TCP and gloo were tried)",
 )
 """What could only be tried on hardware that the developers did not have; said by doctor and the docs."""
 

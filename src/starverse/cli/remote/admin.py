@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from starverse.cli.remote import datasets, exit_codes
+from starverse.cli.remote import datasets, exit_codes, fabric
 from starverse.cli.remote.commands import Group, LazyCommand, LazyGroup, command, yes_option
 from starverse.cli.remote.jobs import DECLARED_MARK
 from starverse.cli.remote.session import Session
@@ -47,6 +47,7 @@ ledger = _subgroup("ledger", "The books.")
 node = _subgroup("node", "Nodes.")
 dataset = _subgroup("dataset", "The shelf.")
 dataset.add_command(datasets.add)
+group.add_command(fabric.group)
 
 
 @command("List the price books by the time they come into force.", name="ls")

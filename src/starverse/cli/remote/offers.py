@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from starverse.cli.remote.commands import command
+from starverse.cli.remote.fabric import NOT_MEASURED, words_of
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.tables import columns, render_table
 from starverse.cli.remote.wording import rate, when
@@ -39,4 +40,12 @@ def _table(found: list[Offer]) -> str:
         change = when(offer.get("next_price_change_at"))
         rows.append((offer["pool"], card, *counts, *(prices.get(t) for t in tariffs), change))
     titles += columns("NEXT CHANGE")
-    return render_table(titles, rows) + "\nCNY per card-hour"
+    return "\n".join([render_table(titles, rows), "CNY per card-hour", *_networks(found)])
+
+
+def _networks(found: list[Offer]) -> list[str]:
+    """What was measured between nodes, a line for each such pool, and one for all others."""
+    measured = [(offer["pool"], offer.get("fabric_measured") or []) for offer in found]
+    lines = [f"network of {pool}: {words_of(figures)}" for pool, figures in measured if figures]
+    others = [pool for pool, figures in measured if not figures]
+    return [*lines, f"network {NOT_MEASURED}: {', '.join(others)}"] if others else lines

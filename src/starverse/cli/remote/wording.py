@@ -46,3 +46,23 @@ def length(seconds: int | float | None) -> str | None:
         if count:
             parts.append(f"{count} {name}")
     return " ".join(parts[:2]) or "0 s"
+
+
+def nanoseconds(count: int | None) -> str | None:
+    """A short time in three digits: ``850 ns``, ``21.3 us``, ``1.2 ms``."""
+    if count is None:
+        return None
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} ns"
+
+
+def rate_of_bytes(per_second: int | None) -> str | None:
+    """Bytes a second in three digits, as networks count: ``2.9 GB/s``, ``117 MB/s``."""
+    if per_second is None:
+        return None
+    for unit, size in (("GB/s", 10**9), ("MB/s", 10**6), ("kB/s", 10**3)):
+        if per_second >= size:
+            return f"{per_second / size:.3g} {unit}"
+    return f"{per_second} B/s"

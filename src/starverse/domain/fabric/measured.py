@@ -36,6 +36,15 @@ class Method(StrEnum):
     NCCL_TESTS = "nccl-tests"
 
 
+class CheckState(StrEnum):
+    """A check of one pair: ``asked`` (no job yet) -> ``running`` (it has one) -> ``measured``, ``failed``."""
+
+    ASKED = "asked"
+    RUNNING = "running"
+    MEASURED = "measured"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One figure. Times are of one operation on ``message_bytes``; ``None``: this method tells none.
@@ -73,7 +82,6 @@ class Measured:
     figure: Figure
     measured_at: datetime
     same_machine: bool
-    job_number: int
 
     @property
     def pair(self) -> frozenset[str]:

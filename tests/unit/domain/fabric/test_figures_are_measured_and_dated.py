@@ -67,7 +67,7 @@ def test_a_result_that_does_not_say_so_counts_as_of_one_machine() -> None:
 def measured(
     first: str, second: str, figure: Figure, *, hours: int = 0, same_machine: bool = False
 ) -> Measured:
-    return Measured(POOL, first, second, figure, NOON + timedelta(hours=hours), same_machine, 7)
+    return Measured(POOL, first, second, figure, NOON + timedelta(hours=hours), same_machine)
 
 
 def rate(bytes_per_second: int, method: Method = Method.TCP, what: What = What.BANDWIDTH) -> Figure:
