@@ -56,18 +56,41 @@ class ServerSettings(_Section):
 
 
 class EngineSettings(_Section):
-    kind: str = Field("local", pattern="local", description="Where allocations run: local")
+    kind: str = Field("local", pattern="local|slurm", description="Where allocations run: local or slurm")
     declare_cards: str = Field("", description="Cards to lend that are not there: rtx4090:8,a100-40g:4")
     driver: str = Field(
         "bwrap", pattern="bwrap|process", description="Sandbox of workloads: bwrap or process"
     )
-    zone: str = Field("local", description="Zone of this machine's nodes")
+    zone: str = Field("local", description="Zone of the nodes")
     fabric: str = Field("eth", pattern="ib|roce|eth", description="Fabric of this machine's nodes")
     host_network: bool = Field(True, description="Whether jobs may ask for --net host")
     unix_uid_first: int = Field(
         200_000, ge=1000, description="First Unix user of teams, when started as root"
     )
     disk_bytes_per_second: int | None = Field(None, ge=1, description="Disk I/O limit of one workload")
+
+
+class SlurmSection(_Section):
+    conf: str = Field("", description="The cluster's slurm.conf; none: where its commands find it")
+    transport: str = Field(
+        "auto",
+        pattern="auto|rest|commands",
+        description="How Slurm is reached: rest, commands, or auto: slurmrestd for submits where it is named",
+    )
+    commands: str = Field("", description="Folder of Slurm's commands; none: looked for")
+    rest_url: str = Field("", description="Address of slurmrestd, such as http://127.0.0.1:6820")
+    jwt_key: str = Field("", description="File with the key of AuthAltParameters=jwt_key, for slurmrestd")
+    user: str = Field("", description="Unix user that slurmrestd is asked as; none: the server's own")
+    partitions: str = Field("", description="Partitions that are the platform's own, with commas; none: all")
+    models: str = Field("", description="Card models of gres types: nvidia_a100=a100-80g,x=rtx4090")
+    unix_users: str = Field("", description="Unix users that workloads of teams run as: TEAM=USER,...")
+    python: str = Field("", description="Python with starverse on the nodes; none: the server's own")
+    cards_declared: bool = Field(False, description="Whether the cluster's cards are not really there")
+    accounting: bool = Field(False, description="Whether sacct knows of ended jobs (slurmdbd)")
+    poll_seconds: float = Field(1.0, ge=0.1, description="How often the queue is looked at")
+    call_seconds_max: float = Field(10.0, ge=1, description="Longest call of Slurm")
+    absent_seconds: float = Field(3.0, ge=0.5, description="A job missing for so long is over")
+    news_seconds_max: float = Field(15.0, ge=1, description="Oldest look at the queue that counts")
 
 
 class PolicySettings(_Section):
@@ -93,6 +116,7 @@ class Config(_Section):
 
     server: ServerSettings = Field(default_factory=ServerSettings)
     engine: EngineSettings = Field(default_factory=EngineSettings)
+    slurm: SlurmSection = Field(default_factory=SlurmSection)
     policy: PolicySettings = Field(default_factory=PolicySettings)
 
 

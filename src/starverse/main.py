@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -30,7 +31,10 @@ from starverse.config import Config
 from starverse.db.hints import Hints
 from starverse.db.session import Database
 from starverse.domain.errors import FieldFault, Invalid, Unavailable
+from starverse.engines.folders import FolderEngine, OpenChannel
 from starverse.engines.local import LocalEngine
+from starverse.engines.local.engine import isolation_gaps
+from starverse.engines.slurm import SlurmEngine, SlurmSettings
 from starverse.http.app import make_app
 from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer
@@ -40,7 +44,6 @@ from starverse.reconcilers import (
     launch,
     meter,
     observe,
-    fabric,
     reclaim,
     retention,
     schedule,
@@ -59,25 +62,9 @@ log = structlog.get_logger(__name__)
 
 def make_reconcilers(platform: Platform) -> list[Reconciler]:
     """Every loop of the control plane."""
-    parts = (
-        inventory,
-        schedule,
-        launch,
-        observe,
-        reclaim,
-        meter,
-        checkpoint,
-        sweep,
-        topup,
-        retention,
-        fabric,
-    )
+    parts = (inventory, schedule, launch, observe, reclaim, meter, checkpoint, sweep, topup, retention)
     return [part.make(platform) for part in parts]
 
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a running server listens, and on which data folder; ``unpriced``: pools that nobody can rent."""
 
 def make_engine(config: Config, data: Path, open_channel: OpenChannel) -> FolderEngine:
     """The engine that the settings name. Raises ``Invalid`` where it lacks something."""
@@ -123,6 +110,10 @@ def _pairs(name: str, text: str) -> dict[str, str]:
         found[left.strip()] = right.strip()
     return found
 
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a running server listens, and on which data folder; ``unpriced``: pools that nobody can rent."""
 
     url: str
     data: Path
@@ -178,12 +169,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         sockets = [_listen(config.server.host, config.server.port)]
         address = _address(config, data, sockets[0])
         known = KnownServers(Server(server_id, address.url, data_id=read_or_make_secret(data / "data-id")))
-        engine = LocalEngine(
-            data,
-            card_source(config.engine.declare_cards, zone=config.engine.zone, fabric=config.engine.fabric),
-            driver=config.engine.driver,
-            open_channel=lambda answers: ChannelServer(run.channel_socket, answers),
-        )
+        engine = make_engine(config, data, lambda answers: ChannelServer(run.channel_socket, answers))
         clock = clock or SystemClock()
         platform = Platform(
             database, engine, clock, ids, wakeups, settings_of(config), channels=known.channels

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from starverse.config import EngineSettings
+    from starverse.config import Config
     from starverse.main import Address
 
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.option("--port", type=int, metavar="PORT", help="Port to listen on; 0 takes a free one. [8750]")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Data folder.")
 @click.option("--db", metavar="URL", help="Database URL. [SQLite in the data folder]")
-@click.option("--engine", type=click.Choice(["local"]), help="Where allocations run. [local]")
+@click.option("--engine", type=click.Choice(["local", "slurm"]), help="Where allocations run. [local]")
 @click.option(
     "--declare-cards",
     metavar="MODEL:N,...",
@@ -57,18 +57,21 @@ def command(
         "policy.grace_seconds": grace,
     }
     loaded = load(config, flags=flags)
-    serve(loaded.config, lambda address: _announce(address, loaded.config.engine))
+    serve(loaded.config, lambda address: _announce(address, loaded.config))
 
 
-def _announce(address: Address, engine: EngineSettings) -> None:
+def _announce(address: Address, config: Config) -> None:
     from starverse.engines.local.engine import isolation_gaps
 
+    engine = config.engine
     lines = [
         f"starverse is up at {address.url}",
         f"data folder: {address.data}",
         f"operator's token: {address.data / 'operator-token'}",
     ]
-    if engine.declare_cards:
+    if engine.kind == "slurm" and config.slurm.cards_declared:
+        lines.append("the cluster's cards are declared (they are not really there)")
+    if engine.kind == "local" and engine.declare_cards:
         lines.append(f"declared cards (they are not really there): {engine.declare_cards}")
     if engine.driver != "bwrap":
         lines.append(f"jobs run without a sandbox (driver {engine.driver}), which does not isolate")

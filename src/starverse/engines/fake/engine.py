@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import TypeVar
@@ -18,6 +18,10 @@ from starverse.engines.base import (
 from starverse.engines.fake.run import FakeLauncher, FakeRun
 
 _Answer = TypeVar("_Answer")
+
+
+Binder = Callable[[LaunchSpec, str, Sequence[int], int], Sequence[int]]
+"""Picks so many of the indices that are free on a node, for a launch."""
 
 
 class Call(StrEnum):
@@ -43,8 +47,9 @@ class FakeEngine:
     """``clock`` is seconds since the epoch, moved by whoever tests; the engine follows it lazily.
 
     ``plan`` says what will happen to an allocation as it is submitted, ``trouble`` what befalls a call
-    (``None``: nothing), ``publish`` is called as a run publishes a checkpoint. ``starts`` counts, for each
-    allocation, how often a script was started: more than once is a fault.
+    (``None``: nothing), ``publish`` is called as a run publishes a checkpoint. ``bind`` picks the cards of an
+    allocation on a node from the indices that are free there (``None``: those of the launch spec). ``starts``
+    counts, for each allocation, how often a script was started: more than once is a fault.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class FakeEngine:
         plan: Callable[[LaunchSpec], FakeRun] = lambda _: FakeRun(),
         trouble: Callable[[Call, str], Trouble | None] = lambda _call, _id: None,
         publish: Callable[[LaunchSpec, float], None] = lambda _spec, _at: None,
+        bind: Binder | None = None,
     ) -> None:
         self.reports = nodes
         self.starts: dict[str, int] = {}
@@ -63,13 +69,15 @@ class FakeEngine:
         self._plan = plan
         self._trouble = trouble
         self._publish = publish
+        self._bind = bind
         self._launchers: dict[str, FakeLauncher] = {}
         self._revoked: set[str] = set()
         self._wakes: list[Callable[[], None]] = []
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(name="fake", binds_cards=True, multi_node=True, cannot=("run anything",))
+        binds = self._bind is None
+        return Capabilities(name="fake", binds_cards=binds, multi_node=True, cannot=("run anything",))
 
     def nodes(self) -> tuple[NodeReport, ...]:
         return self._do(Call.NODES, "", lambda: self.reports)
@@ -80,7 +88,10 @@ class FakeEngine:
             if name in self._launchers or name in self._revoked:
                 return
             self.starts[name] = self.starts.get(name, 0) + 1
-            self._launchers[name] = FakeLauncher(launch, self._plan(launch), self._clock(), self._publish)
+            bound = None if self._bind is None else self._bound(launch, self._bind)
+            launcher = FakeLauncher(launch, self._plan(launch), self._clock(), self._publish)
+            launcher.state = replace(launcher.state, bound=bound)
+            self._launchers[name] = launcher
 
         self._do(Call.SUBMIT, launch.allocation_id, act)
 
@@ -140,6 +151,29 @@ class FakeEngine:
     def kill_launcher(self, allocation_id: str) -> None:
         """``kill -9`` of a launcher, now."""
         self._launchers[allocation_id].kill(self._clock())
+
+    def _bound(self, launch: LaunchSpec, bind: Binder) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The cards that this engine picks, on each node as many and of the model that were placed."""
+        self.advance()
+        taken = {
+            (node, index)
+            for run in self._launchers.values()
+            if run.claimed and not run.ended
+            for node, indices in run.state.bound or ()
+            for index in indices
+        }
+        by_node = {report.node_id: report.cards for report in self.reports}
+        bound = []
+        for node in launch.node_names:
+            wanted = launch.cards_of(node)
+            models = {card.model for card in wanted}
+            free = [
+                card.index
+                for card in by_node.get(node, ())
+                if card.model in models and (node, card.index) not in taken
+            ]
+            bound.append((node, tuple(sorted(bind(launch, node, free, len(wanted))))))
+        return tuple(bound)
 
     def _observe(self, name: str) -> Observation:
         launcher = self._launchers.get(name)

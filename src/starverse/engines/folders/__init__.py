@@ -1,5 +1,5 @@
 """What engines share whose allocations live in folders that launchers write and the platform reads."""
 
-from starverse.engines.folders.engine import FolderEngine, newer_state
+from starverse.engines.folders.engine import FolderEngine, OpenChannel, newer_state
 
-__all__ = ["FolderEngine", "newer_state"]
+__all__ = ["FolderEngine", "OpenChannel", "newer_state"]

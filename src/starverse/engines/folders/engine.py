@@ -20,7 +20,7 @@ from pathlib import Path
 
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
-from starverse.engines.base import EngineUnavailable, Observation, Presence
+from starverse.engines.base import Capabilities, EngineUnavailable, NodeReport, Observation, Presence
 from starverse.engines.folders.leftovers import LastCopies
 from starverse.node.channel_server import Answers, ChannelServer
 from starverse.node.folder import AllocationFolder, write_atomically
@@ -51,6 +51,16 @@ class FolderEngine(ABC):
         self._steering = threading.Lock()
 
     # -- what each engine does its own way
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capabilities: ...
+
+    @abstractmethod
+    def nodes(self) -> tuple[NodeReport, ...]: ...
+
+    @abstractmethod
+    def submit(self, launch: LaunchSpec) -> None: ...
 
     @abstractmethod
     def _is_alive(self, folder: AllocationFolder) -> bool:
