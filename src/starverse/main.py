@@ -40,6 +40,7 @@ from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer
 from starverse.reconcilers import (
     checkpoint,
+    fabric,
     inventory,
     launch,
     meter,
@@ -62,7 +63,19 @@ log = structlog.get_logger(__name__)
 
 def make_reconcilers(platform: Platform) -> list[Reconciler]:
     """Every loop of the control plane."""
-    parts = (inventory, schedule, launch, observe, reclaim, meter, checkpoint, sweep, topup, retention)
+    parts = (
+        inventory,
+        schedule,
+        launch,
+        observe,
+        reclaim,
+        meter,
+        checkpoint,
+        sweep,
+        topup,
+        retention,
+        fabric,
+    )
     return [part.make(platform) for part in parts]
 
 
