@@ -21,6 +21,7 @@ from starverse.db.events import Event
 from starverse.domain.errors import Conflict
 from starverse.domain.ids import AllocationId, CardId, NodeId
 from starverse.domain.pricing.first_hour import NotFunded, Unfunded
+from starverse.domain.sbatch.hostlists import host_order
 from starverse.domain.scheduling.decision import Decision, Placement, Reclaim, Refusal
 from starverse.domain.scheduling.eligibility import COST_MAX_TEXT, NO_PRICE_TEXT
 from starverse.domain.scheduling.fit import free_of, share_fits
@@ -107,6 +108,7 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
     if job is None or job.state is not JobState.QUEUED or job.cancel_requested_at is not None:
         raise _Refused(WaitReason.BEHIND_OTHERS, "the job is not waiting any more")
     _check_capacity(connection, placement, job)
+    shares = sorted(placement.shares, key=lambda share: host_order(share.node_id))
     new = Allocation(
         id=platform.ids.uuid7(),
         job_id=job.id,
@@ -119,10 +121,10 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
         zone=placement.pool.zone,
         state=AllocationState.PLACED,
         placed_at=now,
-        nodes=tuple(share.node_id for share in placement.shares),
-        cards=tuple(card for share in placement.shares for card in share.card_ids),
-        cpus=placement.shares[0].cpus,
-        memory_bytes=placement.shares[0].memory_bytes,
+        nodes=tuple(share.node_id for share in shares),
+        cards=tuple(card for share in shares for card in share.card_ids),
+        cpus=shares[0].cpus,
+        memory_bytes=shares[0].memory_bytes,
         channel_token=platform.ids.secret(),
     )
     allocations.insert_allocation(connection, new)

@@ -25,7 +25,7 @@ from starverse.domain.sbatch.patterns import PatternContext, workspace_file
 from starverse.domain.workloads.launch import GrantedCard, LaunchSpec, Limits, Mount, Template
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
-from starverse.domain.workloads.specs import ArraySpec, OpenMode
+from starverse.domain.workloads.specs import ArraySpec, JobSpec, Network, OpenMode
 from starverse.domain.workloads.states import AllocationState
 
 RESTORE_BYTES_PER_SECOND = 20_000_000
@@ -131,7 +131,7 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
             raise Unavailable(f"the dataset {name} is not verified any more")
         mounts.append(Mount(str(platform.paths.dataset(dataset.id)), f"/dataset/{name}"))
     return _Ground(
-        cards=tuple(GrantedCard(c.id, c.index, c.uuid, c.model, c.declared) for c in cards),
+        cards=tuple(GrantedCard(c.id, c.index, c.uuid, c.model, c.declared, c.node_id) for c in cards),
         workspace=workspace,
         mounts=tuple(mounts),
         held_seconds=metering.held_seconds(connection, allocation.id),
@@ -183,7 +183,7 @@ def launch_spec(
         resume_from=allocation.resume_from,
         template=template,
         driver=settings.driver,
-        network=spec.network.value,
+        network=network_of(spec).value,
         unix_uid=ground.workspace.unix_uid if settings.drops_to_team_uid else None,
         time_limit_seconds=spec.time_limit_seconds,
         funded_seconds=funding.seconds_to_stop(
@@ -194,12 +194,21 @@ def launch_spec(
         signal_seconds_before_end=signal.seconds_before_end if signal else 0,
         signal_to_batch_shell=signal.to_batch_shell if signal else False,
         log_cap_bytes=settings.log_cap_bytes,
-        channel=str(paths.channel_socket),
+        channel=platform.channel_addresses(),
         channel_token=allocation.channel_token,
-        api_socket=str(paths.api_socket),
+        channel_ca=platform.channel_ca,
+        api_socket=platform.api_addresses(),
         api_token=api_token,
         kill_after_seconds=settings.kill_after_seconds,
+        nodes=allocation.nodes,
+        binds_cards=platform.engine.capabilities.binds_cards,
+        fabric=allocation.fabric,
     )
+
+
+def network_of(spec: JobSpec) -> Network:
+    """Ranks on several nodes reach each other by the host's network, whatever was asked for."""
+    return Network.HOST if spec.resources.nodes > 1 else spec.network
 
 
 def job_variables(job: Job, allocation: Allocation) -> dict[str, str]:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app import funding
+from starverse.app.binding import follow_binding, note_fault, read_bindings
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late
 from starverse.app.one_by_one import each
@@ -41,10 +42,17 @@ def observe_all(platform: Platform, silence: Silence) -> str:
         with platform.database.write() as connection:
             allocations.note_alive(connection, alive)
 
+    with platform.database.read() as connection:
+        bindings = read_bindings(connection, platform, seen, open_ones)
+
     def look(allocation: Allocation) -> str:
         job, observation = owners[allocation.job_id], seen.get(allocation.id)
         if observation is None:  # the engine cannot tell just now
             return ""
+        if observation.state is not None:
+            wrong = follow_binding(platform, allocation, observation.state, bindings)
+            if wrong and allocation.state is AllocationState.STARTING:
+                return _wrongly_bound(platform, allocation, wrong)
         if observation.presence is Presence.ALIVE and observation.state is not None:
             return _alive(platform, allocation, job, observation.state, silence)
         return _not_alive(platform, allocation, job, observation)
@@ -93,6 +101,16 @@ def _alive(
         allocation.id, Desired(stop=True) if late else desired_of(platform, allocation, job)
     )
     return f"{allocation.id} took too long to start" if late else ""
+
+
+def _wrongly_bound(platform: Platform, allocation: Allocation, why: str) -> str:
+    """Its engine gave it cards that it cannot have: it never counts as ready, so that nobody pays for it."""
+    if not _clean(platform, allocation):
+        return f"{allocation.id}: {why}; it resists"
+    end = End(AllocationState.FAILED_TO_START, EndCause.START_FAILED, why, ended_at=platform.clock.now())
+    if record_end(platform, allocation.id, end):
+        note_fault(platform, allocation, why)
+    return f"{allocation.id}: {why}"
 
 
 def _clean(platform: Platform, allocation: Allocation) -> bool:

@@ -172,8 +172,8 @@ def _check(
     if spec.resources.nodes > 1 and not world.engine.multi_node:
         expected = f"1: the {world.engine.name} engine runs a job on one node"
         faults.append(FieldFault("--nodes", str(spec.resources.nodes), expected))
-    if spec.network is Network.HOST and not platform.settings.host_network_allowed:
-        faults.append(FieldFault("--net", "host", "none: the operator does not allow the host's network"))
+    if not platform.settings.host_network_allowed:
+        faults += _without_host_network(spec)
     if spec.array is not None and len(spec.array.indices) > ARRAY_TASKS_MAX:
         faults.append(FieldFault("--array", f"{len(spec.array.indices)} tasks", f"at most {ARRAY_TASKS_MAX}"))
     if not faults and _dearest_pool(world, spec) is None:
@@ -216,6 +216,16 @@ def _list_prices(world: _World, spec: JobSpec) -> Mapping[str, Fraction]:
             rate = Fraction(book.list_price_of(model, fabric).micro)
             prices[model] = max(rate, prices.get(model, rate))
     return prices
+
+
+def _without_host_network(spec: JobSpec) -> list[FieldFault]:
+    """What an operator who forbids the host's network forbids with it."""
+    if spec.network is Network.HOST:
+        return [FieldFault("--net", "host", "none: the operator does not allow the host's network")]
+    if spec.resources.nodes > 1:
+        expected = "1: ranks on several nodes need the host's network, which the operator does not allow"
+        return [FieldFault("--nodes", str(spec.resources.nodes), expected)]
+    return []
 
 
 def _unsold(world: _World, spec: JobSpec) -> FieldFault | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ from sqlalchemy import (
     Integer,
     Select,
     bindparam,
+    delete,
     func,
     insert,
     select,
@@ -185,6 +186,21 @@ def change(connection: Connection, allocation: Allocation, **changes: Any) -> Al
     if allocation.open and state is not None and state not in OPEN_ALLOCATION_STATES:
         _FREE_CARDS.run(connection, wanted=allocation.id, open=False)
     return dataclasses.replace(allocation, **changes, generation=allocation.generation + 1)
+
+
+def set_cards(connection: Connection, cards_of: Mapping[str, Collection[str]]) -> None:
+    """Give open allocations other cards, all at once: a card may go from one of them to another."""
+    if cards_of:
+        table = allocation_cards
+        connection.execute(delete(table).where(table.c.allocation_id.in_(sorted(cards_of))))
+        _INSERT_CARD.run_many(
+            connection,
+            (
+                {"allocation_id": a, "card_id": c, "open": True}
+                for a, own in sorted(cards_of.items())
+                for c in own
+            ),
+        )
 
 
 def note_alive(connection: Connection, seen: Iterable[tuple[str, datetime]]) -> None:

@@ -31,7 +31,7 @@ from starverse.domain.ledger.transfers import Purpose, move
 from starverse.domain.money import Money
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.engines.base import EngineUnavailable
-from starverse.engines.fake import Call, FakeEngine, FakeRun, Trouble
+from starverse.engines.fake import Binder, Call, FakeEngine, FakeRun, Trouble
 from starverse.main import make_reconcilers
 from starverse.reconcilers.driver import Reconciler
 from starverse.testing.node_reports import node_report
@@ -44,7 +44,7 @@ class World:
     """A platform, its fake engine and its reconcilers, on one clock.
 
     ``plans`` says what happens to the runs of a job by its name (default: runs 60 s, exits 0). ``trouble``
-    befalls calls of the engine. ``settings`` override the platform's.
+    befalls calls of the engine; ``bind`` has it pick the cards itself. ``settings`` override the platform's.
 
     The clock and the engine outlive the platform: :meth:`restart` starts a new server over what there is.
     """
@@ -56,6 +56,7 @@ class World:
         *,
         nodes: tuple[NodeReport, ...] | None = None,
         trouble: Callable[[Call, str], Trouble | None] = lambda _call, _id: None,
+        bind: Binder | None = None,
         **settings: object,
     ) -> None:
         self.clock = SetClock()
@@ -67,6 +68,7 @@ class World:
             plan=self._plan,
             trouble=trouble,
             publish=self._publish,
+            bind=bind,
         )
         data.mkdir(parents=True, exist_ok=True)
         defaults: dict[str, object] = {"disk_reserve_bytes": 0, "grace_seconds": 30}

@@ -46,6 +46,12 @@ def fold_hosts(names: Iterable[str]) -> str:
     return ",".join(item if isinstance(item, str) else _fold_group(*item, groups[item]) for item in order)
 
 
+def host_order(name: str) -> tuple[str, int, str]:
+    """The order of nodes by name and number, as Slurm numbers the nodes of a job."""
+    found = re.fullmatch(r"(.*?)(\d{1,9})", name, re.ASCII)
+    return (name, -1, name) if found is None else (found[1], int(found[2]), name)
+
+
 def _fold_group(prefix: str, width: int, numbers: list[int]) -> str:
     runs: list[tuple[int, int]] = []
     for number in sorted(numbers):

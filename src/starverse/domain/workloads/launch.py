@@ -14,6 +14,8 @@ from typing import Any
 PROTOCOL_VERSION = 1
 EXIT_FOR_REQUEUE = 99
 """The exit code that asks for a place in the queue (Slurm's ``RequeueExit``)."""
+NODE_LOST = "node_lost"
+"""``stopped_by`` where a launcher ended its allocation since another node of it was lost."""
 FUNDS_END = "funds"
 """A launcher's own word for a notice since its funded seconds end: whether the wallet is empty,
 ``--cost-max`` is used up or the window closes is for the platform to say."""
@@ -76,7 +78,8 @@ class LaunchSpec:
 
     ``nodes`` are all nodes in the order of their node numbers, ``()`` means ``node`` alone; read
     :attr:`node_names`. ``limits`` hold on each. ``binds_cards`` false: how many ``cards`` a node has stands,
-    which ones is read from what the engine bound.
+    which ones is read from what the engine bound. ``fabric`` is ``ib``, ``roce`` or ``eth``, ``""``: nobody
+    said.
     """
 
     allocation_id: str
@@ -119,6 +122,7 @@ class LaunchSpec:
     nodes: tuple[str, ...] = ()
     binds_cards: bool = True
     channel_ca: str = ""
+    fabric: str = ""
     version: int = PROTOCOL_VERSION
 
     @property
@@ -158,7 +162,8 @@ class LauncherState:
     ``phase`` is ``claimed``, ``running``, ``stopping`` or ``ended``. ``ready_at`` is the first exec of
     the script, ``ended_at`` the exit of its last process, taken with a clock that does not jump.
     ``alive_at`` is the last heartbeat. ``stopped_by`` says what the launcher did before the exit
-    (``""``: nothing; else ``notice``, ``time_limit``, ``unfunded``, ``stop``); ``failure`` is the text
+    (``""``: nothing; else ``notice``, ``time_limit``, ``unfunded``, ``stop``, or ``node_lost`` where another
+    node of the allocation was); ``failure`` is the text
     of a start that failed, or, with an exit code, why the script itself could not be executed;
     ``out_of_memory`` whether the memory limit killed it. ``bound`` are the card indices that the engine
     bound on each node (``None``: those of the spec).

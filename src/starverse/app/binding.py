@@ -1,0 +1,111 @@
+"""The record of who has which card follows what launchers report, where the engine binds cards itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from starverse.app.platform import Platform
+from starverse.db import allocations, inventory
+from starverse.db.events import Event, record
+from starverse.domain.workloads.launch import LauncherState
+from starverse.domain.workloads.rebinding import BindingFault, BoundCard, Place, Rebinding, cards_at, rebind
+from starverse.domain.workloads.records import Allocation
+from starverse.domain.workloads.states import AllocationState
+from starverse.engines.base import Observation, Presence
+
+Bound = Sequence[tuple[str, tuple[int, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """Every card by its place, and which launcher says that it has it; empty where the platform binds."""
+
+    cards: Mapping[Place, BoundCard] = field(default_factory=dict)
+    reported_by: Mapping[Place, str] = field(default_factory=dict)
+
+
+def read_bindings(
+    connection: Connection,
+    platform: Platform,
+    seen: Mapping[str, Observation],
+    open_ones: Sequence[Allocation],
+) -> Bindings:
+    """What living launchers report now: what a dead one had, its engine may have given to another already.
+
+    Where two report one card, it counts as that of who runs already, or else of the older one.
+    """
+    if platform.engine.capabilities.binds_cards:
+        return Bindings()
+    in_order = sorted(open_ones, key=lambda a: a.state is AllocationState.STARTING)
+    alive = [
+        (a.id, seen[a.id].state) for a in in_order if a.id in seen and seen[a.id].presence is Presence.ALIVE
+    ]
+    told = [(key, state.bound) for key, state in alive if state is not None and state.bound is not None]
+    cards = {card.place: card for card in inventory.cards_by_place(connection)}
+    reported_by: dict[Place, str] = {}
+    for key, bound in told:
+        for node, indices in bound:
+            for index in indices:
+                reported_by.setdefault((node, index), key)
+    return Bindings(cards, reported_by)
+
+
+def follow_binding(
+    platform: Platform, allocation: Allocation, state: LauncherState, bindings: Bindings
+) -> str:
+    """Record the cards that the engine bound; why that cannot be, in words, or ``""``.
+
+    In one transaction for everybody whose cards change; a repeat changes nothing.
+    """
+    if state.bound is None or not bindings.cards:
+        return ""
+    bound = cards_at(state.bound, bindings.cards)
+    if isinstance(bound, BindingFault):
+        return bound.why
+    if {card.id for card in bound} == set(allocation.cards):
+        return ""
+
+    def act(connection: Connection) -> str:
+        inventory.count_release(connection, allocation.nodes)  # nobody places there meanwhile
+        current = allocations.get(connection, allocation.id)
+        if current is None or not current.open:
+            return ""
+        held = _held_on(connection, current.nodes, bindings.cards)
+        found = rebind(current.id, bound, held, bindings.reported_by)
+        if isinstance(found, BindingFault):
+            return found.why
+        _write(connection, found, held)
+        return ""
+
+    return platform.database.write_retrying(act)
+
+
+def note_fault(platform: Platform, allocation: Allocation, why: str) -> None:
+    """Tell operators what their engine did; the event stands in the order of all others."""
+    with platform.database.write() as connection:
+        now = platform.clock.now()
+        record(connection, Event(now, "engine", platform.engine.capabilities.name, "fault", "binding", why))
+        record(
+            connection,
+            Event(now, "job", allocation.job_id, "warning", "binding", why, allocation.team_id),
+        )
+
+
+def _held_on(
+    connection: Connection, node_ids: Sequence[str], cards: Mapping[Place, BoundCard]
+) -> dict[str, tuple[BoundCard, ...]]:
+    by_id = {card.id: card for card in cards.values()}
+    return {
+        a.id: tuple(by_id[card] for card in a.cards if card in by_id)
+        for a in allocations.open_on(connection, node_ids)
+        if a.cards
+    }
+
+
+def _write(connection: Connection, found: Rebinding, held: Mapping[str, tuple[BoundCard, ...]]) -> None:
+    before = {key: tuple(card.id for card in held[key]) for key in found.cards}
+    changed = {key: cards for key, cards in found.cards.items() if set(cards) != set(before[key])}
+    allocations.set_cards(connection, changed)
