@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,23 +105,74 @@ def test_commands_that_are_missing_or_silent_are_told(access: Access, tmp_path: 
         read_facts(Access(conf=access.conf, path=str(tmp_path)))
     with pytest.raises(SlurmSilent):
         read_facts(Access(conf="/nowhere/slurm.conf"))
-    with pytest.raises(SlurmSilent, match="nobody-such"):
-        read_facts(Access(conf=access.conf, user="nobody-such"))
 
 
 def test_slurmrestd_lets_in_who_has_the_key(lab: SlurmLab, tmp_path: Path) -> None:
     user = "root"
-    (let_in,) = ask_rest(lab.rest_url, lab.jwt_key, user)
+    let_in, version = ask_rest(lab.rest_url, lab.jwt_key, user)
     assert let_in.verdict is Verdict.OK, let_in
+    assert version == "v0.0.38"
     (tmp_path / "other.key").write_bytes(b"x" * 32)
-    (refused,) = ask_rest(lab.rest_url, tmp_path / "other.key", user)
+    refused, _ = ask_rest(lab.rest_url, tmp_path / "other.key", user)
     assert refused.verdict is Verdict.BLOCKS
-    (unreadable,) = ask_rest(lab.rest_url, tmp_path / "missing.key", user)
+    unreadable, _ = ask_rest(lab.rest_url, tmp_path / "missing.key", user)
     assert unreadable.name == "jwt key"
-    (silent,) = ask_rest("http://127.0.0.1:1", lab.jwt_key, user)
+    silent, _ = ask_rest("http://127.0.0.1:1", lab.jwt_key, user)
     assert silent.verdict is Verdict.BLOCKS
-    (unset,) = ask_rest("", None, user)
+    unset, _ = ask_rest("", None, user)
     assert unset.verdict is Verdict.WISH
+
+
+def run_check(lab: SlurmLab, tmp_path: Path, *words: str, **settings: str) -> tuple[int, dict[str, Any], str]:
+    """The command with a settings file: exit code, its JSON, and what it prints for people."""
+    tmp_path.chmod(0o755)
+    chosen = {"conf": str(lab.conf), "rest_url": lab.rest_url, "jwt_key": str(lab.jwt_key), **settings}
+    lines = [f'{name} = "{value}"' for name, value in chosen.items()]
+    file = tmp_path / "starverse.toml"
+    data = tmp_path / "data"
+    file.write_text("\n".join([f'[server]\ndata = "{data}"\n[engine]\nkind = "slurm"\n[slurm]', *lines, ""]))
+    command = [sys.executable, "-m", "starverse.cli.remote.entry", "slurm", *words, "--config", str(file)]
+    told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=120, check=False)
+    assert told.returncode in (0, 1), told.stderr
+    shown = subprocess.run([*command, "--all"], capture_output=True, text=True, timeout=120, check=False)
+    assert shown.returncode == told.returncode
+    return told.returncode, json.loads(told.stdout), shown.stdout
+
+
+def test_the_commands_say_what_blocks_by_exit_code_json_and_table(lab: SlurmLab, tmp_path: Path) -> None:
+    code, told, shown = run_check(lab, tmp_path, "plan", partitions="ib,eth")
+    assert code == 1
+    assert told["blocks"] is True
+    assert {f["name"] for f in told["findings"] if f["verdict"] == "blocks"} == {"overlap/all"}
+    assert "blocks   overlap/all" in shown
+    assert f"{len(lab.node_names)} nodes" in shown
+    code, told, shown = run_check(lab, tmp_path, "check", partitions="all,ib,eth")
+    assert code == 0, told
+    verdicts = {finding["name"]: finding["verdict"] for finding in told["findings"]}
+    for name in ("controller", "slurmrestd", "shared path", "clock", "python", "sandbox", "cards bound"):
+        assert verdicts[name] == "ok", name
+    assert verdicts["card links"] == "wish"
+    assert "nothing blocks" in shown
+
+
+def test_a_cluster_that_does_not_answer_blocks_and_the_plan_still_tells_the_needs(
+    lab: SlurmLab, tmp_path: Path
+) -> None:
+    for words in (("plan",), ("check", "--no-jobs")):
+        code, told, shown = run_check(lab, tmp_path, *words, conf="/nowhere/slurm.conf")
+        assert code == 1
+        assert told["findings"][0]["name"] == "slurm"
+        assert ("SelectType=select/cons_tres" in shown) is (words[0] == "plan")
+
+
+def test_a_unix_user_that_is_not_safe_blocks(lab: SlurmLab, tmp_path: Path) -> None:
+    code, told, _ = run_check(
+        lab, tmp_path, "check", "--no-jobs", partitions="all,ib,eth", unix_users="t1=root,t2=nobody-such"
+    )
+    named = {finding["name"]: finding["verdict"] for finding in told["findings"]}
+    assert code == 1
+    assert named["slurm.unix_users/t1"] == named["slurm.unix_users/t2"] == "blocks"
+    assert named["node sample"] == "unknown"
 
 
 class _KnowsNothing(BaseHTTPRequestHandler):
@@ -134,7 +188,7 @@ def test_a_slurmrestd_of_unknown_versions_is_told(lab: SlurmLab) -> None:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         try:
-            (found,) = ask_rest(f"http://127.0.0.1:{server.server_port}", lab.jwt_key, "root")
+            found, _ = ask_rest(f"http://127.0.0.1:{server.server_port}", lab.jwt_key, "root")
         finally:
             server.shutdown()
             thread.join()

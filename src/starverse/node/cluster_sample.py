@@ -10,6 +10,7 @@ import contextlib
 import shlex
 import socket
 import sys
+from collections.abc import Iterable
 
 from starverse import __version__
 from starverse.node.doctor import probe_sandbox
@@ -28,6 +29,7 @@ name=${{SLURMD_NODENAME:-$(hostname)}}
     echo "user=$(id -un) $(id -u)"
     echo "bwrap=$(command -v bwrap)"
     echo "cards=${{SLURM_STEP_GPUS:-${{SLURM_JOB_GPUS:-$CUDA_VISIBLE_DEVICES}}}}"
+    for user in {users}; do [ -z "$user" ] || echo "uid.$user=$(id -u "$user" 2>/dev/null)"; done
     {python} -I -m starverse.node.cluster_sample {channel} 2>"$folder/$name.err" ||
         echo "python_error=$(tail -n 1 "$folder/$name.err" 2>&1)"
 }} >"$folder/$name.new" 2>&1
@@ -35,13 +37,17 @@ mv "$folder/$name.new" "$folder/$name.sample"
 """
 
 
-def sample_script(folder: str, python: str, channel: str) -> str:
-    """The batch script; ``channel`` is ``HOST:PORT``, ``""`` where launchers use no address."""
+def sample_script(folder: str, python: str, channel: str, users: Iterable[str] = ()) -> str:
+    """The batch script; ``channel`` is ``HOST:PORT``, ``""`` where launchers use no address.
+
+    ``users`` are those whose numbers must be the same everywhere.
+    """
     return _SCRIPT.format(
         folder=shlex.quote(folder),
         nonce=NONCE_FILE,
         python=shlex.quote(python),
         channel=shlex.quote(channel),
+        users=" ".join(map(shlex.quote, users)) or "''",
     )
 
 

@@ -101,18 +101,23 @@ def _live(
     config: Config, access: Access, facts: ClusterFacts, wanted: Wanted, wait_seconds: int | None
 ) -> list[Finding]:
     """What only a running cluster can answer."""
-    from starverse.cli.local.slurm_cluster import ping, rest_of, sample_nodes
+    from starverse.cli.local.slurm_cluster import ping, rest_of, sample_nodes, users_of
     from starverse.domain.slurm_cluster.facts import Finding, Verdict
     from starverse.domain.slurm_cluster.rules_nodes import nodes_of
     from starverse.domain.slurm_cluster.samples import judge_samples
 
-    findings = [Finding("controller", Verdict.OK, ping(access), "up"), *rest_of(config)]
+    ours = nodes_of(facts, wanted)
+    findings = [
+        Finding("controller", Verdict.OK, ping(access), "up"),
+        *rest_of(config, ours),
+        *users_of(config),
+    ]
     if wait_seconds is None:
         findings.append(
             Finding("node sample", Verdict.UNKNOWN, "left out (--no-jobs)", "a short job on each node")
         )
         return findings
-    nodes = [node for node in nodes_of(facts, wanted) if node.usable and node.cards]
+    nodes = [node for node in ours if node.usable and node.cards]
     samples, expected = sample_nodes(access, nodes, wanted.partitions, wait_seconds)
     return [*findings, *judge_samples(samples, expected)]
 

@@ -7,30 +7,33 @@ absolute path, since ours have the same names; each call has a time limit.
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import pwd
 import secrets
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from starverse import __version__
 from starverse.cli.local.slurm_rest import ask_rest
 from starverse.config import Config
-from starverse.domain.errors import Unavailable
+from starverse.domain.errors import Invalid, Unavailable
 from starverse.domain.pricing.price_book_yaml import load_price_book, shipped_price_book_text
-from starverse.domain.slurm_cluster.facts import ClusterFacts, Finding, NodeFacts, Wanted
+from starverse.domain.slurm_cluster.facts import ClusterFacts, Finding, NodeFacts, Verdict, Wanted
 from starverse.domain.slurm_cluster.reading import read_cluster
+from starverse.domain.slurm_cluster.rules_nodes import judge_pinning
 from starverse.domain.slurm_cluster.samples import Expected, Sample, read_sample
 from starverse.domain.workloads.specs import TIME_LIMIT_SECONDS_DEFAULT
+from starverse.engines.slurm.batch import END_SECONDS, START_SECONDS
+from starverse.engines.slurm.nodes import model_name
+from starverse.engines.slurm.settings import unix_uid_of
+from starverse.main import slurm_settings
 from starverse.node.cluster_sample import NONCE_FILE, sample_script
 
-CALL_SECONDS = 20.0
 POLL_SECONDS = 0.25
 JOB_NAME = "starverse-check"
 COMMAND_PATH = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin:/opt/slurm/bin"
@@ -43,14 +46,19 @@ class SlurmSilent(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach the cluster. ``conf`` ``""``: where Slurm looks by itself; ``user`` ``""``: as we are."""
+    """How to reach the cluster. ``conf`` ``""``: where Slurm looks by itself.
+
+    ``models`` names gres types as the settings do, ``users`` are the Unix users of workloads.
+    """
 
     conf: str = ""
-    user: str = ""
     python: str = "/usr/bin/python3"
     data: Path = Path()
     channel: str = ""
     path: str = COMMAND_PATH
+    call_seconds: float = 10.0
+    models: Mapping[str, str] = field(default_factory=dict)
+    users: tuple[str, ...] = ()
     clock: Callable[[], float] = field(default=time.time, repr=False)
     pause: Callable[[float], None] = field(default=time.sleep, repr=False)
 
@@ -61,48 +69,45 @@ class Access:
             raise SlurmSilent(f"{words[0]} is not in {self.path}", hint="apt-get install slurm-client")
         environment = {"PATH": self.path, "LANG": "C.UTF-8"}
         conf = self.conf or os.environ.get("SLURM_CONF", "")
+        if conf and not Path(conf).is_file():
+            raise SlurmSilent(f"{conf} is not there", hint="see slurm.conf")  # the commands would look for long
         if conf:
             environment["SLURM_CONF"] = conf
         try:
-            done: subprocess.CompletedProcess[str] = subprocess.run(
+            done = subprocess.run(
                 [program, *words[1:]],
                 env=environment,
                 input=standard_input,
                 stdin=subprocess.DEVNULL if standard_input is None else None,
                 capture_output=True,
                 text=True,
-                timeout=CALL_SECONDS,
+                timeout=self.call_seconds,
                 check=False,
-                **self._identity(),
             )
         except subprocess.TimeoutExpired as error:
-            raise SlurmSilent(f"{words[0]} did not answer within {CALL_SECONDS:g} s") from error
+            raise SlurmSilent(f"{words[0]} did not answer within {self.call_seconds:g} s") from error
         except OSError as error:
-            raise SlurmSilent(f"{words[0]} as {self.user or 'this user'}: {error}") from error
+            raise SlurmSilent(f"{words[0]}: {error}") from error
         if done.returncode != 0:
             told = (done.stderr or done.stdout).strip().splitlines()[-1:]
             raise SlurmSilent(f"{words[0]}: {told[0] if told else f'exit {done.returncode}'}")
         return done.stdout
 
-    def _identity(self) -> dict[str, Any]:
-        """The service user with its groups, where root may become it."""
-        if not self.user or os.geteuid() != 0:
-            return {}
-        try:
-            entry = pwd.getpwnam(self.user)
-        except KeyError as error:
-            raise SlurmSilent(f"there is no Unix user {self.user!r}", hint="see slurm.user") from error
-        groups = os.getgrouplist(self.user, entry.pw_gid)
-        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
-
 
 def read_facts(access: Access) -> ClusterFacts:
     """Settings, partitions and nodes as slurmctld has them now."""
-    return read_cluster(
+    facts = read_cluster(
         access.call("scontrol", "show", "config"),
         access.call("scontrol", "-o", "show", "partitions"),
         access.call("scontrol", "-o", "show", "nodes"),
     )
+    return replace(facts, nodes=tuple(_with_our_names(node, access.models) for node in facts.nodes))
+
+
+def _with_our_names(node: NodeFacts, models: Mapping[str, str]) -> NodeFacts:
+    """The card models as the engine names them."""
+    cards = tuple(replace(card, model=model_name(card.kind, models)) for card in node.cards)
+    return replace(node, cards=cards)
 
 
 @dataclass(slots=True)
@@ -123,8 +128,8 @@ def sample_nodes(
     """
     nonce = secrets.token_hex(16)
     with _shared_folder(access.data, nonce) as folder:
-        expected = Expected(nonce, __version__, str(access.data), access.channel)
-        script = sample_script(str(folder), access.python, access.channel)
+        expected = Expected(nonce, __version__, str(access.data), access.channel, _uids(access.users))
+        script = sample_script(str(folder), access.python, access.channel, sorted(expected.uids))
         asked, refused = _submit_all(access, nodes, partitions, script)
         try:
             answers = _collect(access, folder, asked, wait_seconds)
@@ -154,7 +159,7 @@ def _submit_all(
     for node in nodes:
         now = access.clock()
         where = sorted(node.partitions & partitions if partitions else node.partitions)
-        model = next((card.model for card in node.cards if card.count), None)
+        kind = next((card.kind for card in node.cards if card.count), None)
         words = ["sbatch", "--parsable", f"--job-name={JOB_NAME}", f"--nodelist={node.name}", "--nodes=1"]
         words += [
             "--ntasks=1",
@@ -165,7 +170,7 @@ def _submit_all(
             "--export=NONE",
         ]
         words += [f"--partition={where[0]}"] if where else []
-        words += [f"--gres=gpu:{model}:1" if model else "--gres=gpu:1"] if model is not None else []
+        words += [f"--gres=gpu:{kind}:1" if kind else "--gres=gpu:1"] if kind is not None else []
         words += ["--chdir=/"]
         try:
             job_id = access.call(*words, standard_input=script).strip().partition(";")[0]
@@ -259,42 +264,61 @@ def ping(access: Access) -> str:
 
 def access_of(config: Config) -> Access:
     """How the settings say to reach the cluster."""
+    slurm = slurm_settings(config)
     return Access(
-        conf=_setting(config, "conf"),
-        user=_setting(config, "user"),
-        python=_setting(config, "python") or sys.executable,
+        conf=slurm.conf,
+        python=slurm.python,
         data=config.server.data,
-        channel=str(getattr(config.server, "channel", "") or ""),
+        channel=config.server.channel,
+        path=f"{slurm.commands}:{COMMAND_PATH}" if slurm.commands else COMMAND_PATH,
+        call_seconds=slurm.call_seconds_max,
+        models=slurm.models,
+        users=tuple(sorted(set(slurm.unix_users.values()))),
     )
 
 
 def wanted_of(config: Config) -> Wanted:
     """What the platform is going to do with it."""
     policy = config.policy
-    extra = policy.start_timeout_seconds + policy.grace_seconds + policy.kill_after_seconds
+    around = START_SECONDS + policy.grace_seconds + policy.kill_after_seconds + END_SECONDS
     return Wanted(
-        partitions=frozenset(_words(_setting(config, "partitions"))),
-        job_seconds_max=TIME_LIMIT_SECONDS_DEFAULT + extra,
+        partitions=frozenset(slurm_settings(config).partitions),
+        job_seconds_max=TIME_LIMIT_SECONDS_DEFAULT + around,
         kill_after_seconds=policy.kill_after_seconds,
-        rest=_setting(config, "transport") == "rest",
-        several_users=bool(_setting(config, "unix_users")),
+        rest=config.slurm.transport == "rest",
         card_models=frozenset(load_price_book(shipped_price_book_text()).models),
     )
 
 
-def rest_of(config: Config) -> tuple[Finding, ...]:
-    """Whether slurmrestd lets the platform in, as the settings name it."""
-    if _setting(config, "transport") == "commands":
+def rest_of(config: Config, ours: Sequence[NodeFacts]) -> tuple[Finding, ...]:
+    """Whether slurmrestd lets the platform in, as the settings name it, and can pin jobs to these nodes."""
+    slurm = slurm_settings(config)
+    if slurm.transport == "commands":
         return ()
-    key = _setting(config, "jwt_key")
-    user = _setting(config, "user") or pwd.getpwuid(os.geteuid()).pw_name
-    return ask_rest(_setting(config, "rest_url"), Path(key) if key else None, user)
+    key = Path(slurm.jwt_key) if slurm.jwt_key else None
+    found, version = ask_rest(slurm.rest_url, key, slurm.user or getpass.getuser())
+    return found, *judge_pinning(ours, version, only_rest=slurm.transport == "rest")
 
 
-def _setting(config: Config, name: str) -> str:
-    value = getattr(getattr(config, "slurm", None), name, None)
-    return "" if value is None else str(value)
+def users_of(config: Config) -> tuple[Finding, ...]:
+    """Whether each Unix user that workloads are to run as is safe."""
+    settings = slurm_settings(config)
+    findings = []
+    for team, name in sorted(settings.unix_users.items()):
+        try:
+            unix_uid_of(settings, team, None)
+        except Invalid as error:
+            needs = error.faults[0].expected if error.faults else "a Unix user"
+            why = "a workload never runs as root, and only root may become somebody else"
+            findings.append(
+                Finding(f"slurm.unix_users/{team}", Verdict.BLOCKS, name, needs, why, "slurm.unix_users")
+            )
+    return tuple(findings)
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _uids(names: Iterable[str]) -> dict[str, int]:
+    found = {}
+    for name in names:
+        with contextlib.suppress(KeyError):
+            found[name] = pwd.getpwnam(name).pw_uid
+    return found

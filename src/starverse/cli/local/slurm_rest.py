@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from starverse.domain.slurm_cluster.facts import Finding, Verdict
+from starverse.engines.slurm.tokens import mint
 
 API_VERSIONS = ("v0.0.38", "v0.0.39", "v0.0.40", "v0.0.41", "v0.0.42")
 CALL_SECONDS = 10.0
 TOKEN_SECONDS = 60
 
 
-def ask_rest(url: str, key: Path | None, user: str) -> tuple[Finding, ...]:
-    """One finding: let in, refused, silent, or not asked for. ``url`` ``""``: commands are used instead."""
+def ask_rest(url: str, key: Path | None, user: str) -> tuple[Finding, str]:
+    """Let in, refused, silent, or not asked for; and the version that answered, ``""`` for none.
+
+    ``url`` ``""``: commands are used instead.
+    """
     needs = "lets the platform in with a token"
     if not url:
         why = "sbatch and squeue are used instead: slower by some milliseconds a job, otherwise the same"
-        return (
-            Finding("slurmrestd", Verdict.WISH, "slurm.rest_url is not set", needs, why, "[slurm] rest_url"),
-        )
+        return Finding(
+            "slurmrestd", Verdict.WISH, "slurm.rest_url is not set", needs, why, "[slurm] rest_url"
+        ), ""
     try:
-        token = make_token(key.read_bytes(), user) if key else ""
+        token = mint(key.read_bytes(), user, int(time.time()), TOKEN_SECONDS) if key else ""
     except OSError as error:
         has = f"{error.filename}: {error.strerror}"
         why = "tokens are made from this key (AuthAltParameters=jwt_key=)"
-        return (Finding("jwt key", Verdict.BLOCKS, has, "readable for the platform", why, "slurm.jwt_key"),)
+        return Finding("jwt key", Verdict.BLOCKS, has, "readable for the platform", why, "slurm.jwt_key"), ""
     answers = {}
     for version in API_VERSIONS:
         answers[version] = _answer(f"{url.rstrip('/')}/slurm/{version}/ping", user, token)
         if answers[version] == 200:
-            return (Finding("slurmrestd", Verdict.OK, f"{url} {version} lets {user} in", needs),)
+            return Finding("slurmrestd", Verdict.OK, f"{url} {version} lets {user} in", needs), version
     told = ", ".join(f"{version}: {answer}" for version, answer in answers.items())
     if all(answer == 404 for answer in answers.values()):
-        return (
-            Finding("slurmrestd", Verdict.BLOCKS, "none of its versions is known", ", ".join(API_VERSIONS)),
-        )
+        return Finding(
+            "slurmrestd", Verdict.BLOCKS, "none of its versions is known", ", ".join(API_VERSIONS)
+        ), ""
     why = "a wrong token is answered with 401 or 500 (22.05); the key must be the one of slurmctld"
-    return (
-        Finding("slurmrestd", Verdict.BLOCKS, told, needs, why, "slurm.jwt_key, slurm.user, slurm.rest_url"),
-    )
-
-
-def make_token(key: bytes, user: str, lifespan_seconds: int = TOKEN_SECONDS) -> str:
-    """A JWT of HS256 as slurmctld makes them (Slurm's jwt page): ``iat``, ``exp``, ``sun``."""
-    now = int(time.time())
-    claims = {"iat": now, "exp": now + lifespan_seconds, "sun": user}
-    body = b".".join(_base64(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims))
-    return b".".join((body, _base64(hmac.new(key, body, hashlib.sha256).digest()))).decode()
-
-
-def _base64(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
+    remedy = "slurm.jwt_key, slurm.user, slurm.rest_url"
+    return Finding("slurmrestd", Verdict.BLOCKS, told, needs, why, remedy), ""
 
 
 def _answer(url: str, user: str, token: str) -> int | str:

@@ -40,10 +40,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class GresCards:
-    """Cards of one type on a node; ``model`` is ``""`` where gres.conf names no type."""
+    """Cards of one type on a node. ``kind`` is the type in gres.conf (``""``: none), ``model`` our name."""
 
     model: str
     count: int
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +104,12 @@ class Wanted:
     """What the platform is going to do with the cluster.
 
     ``partitions`` empty: all of them. ``job_seconds_max`` is the default time limit of a job with what a
-    start and a stop take. ``rest``: it talks through slurmrestd. ``several_users``: allocations run as
-    different Unix users.
+    start and a stop take. ``rest``: it talks through slurmrestd and nothing else.
     """
 
     partitions: frozenset[str] = frozenset()
     job_seconds_max: int = 24 * 3600 + 600
     kill_after_seconds: int = 10
     rest: bool = False
-    several_users: bool = False
     card_models: frozenset[str] = field(default_factory=frozenset)
     """Models that have a price; empty: not known."""

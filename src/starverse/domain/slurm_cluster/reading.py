@@ -73,7 +73,7 @@ def read_gres(text: str) -> tuple[GresCards, ...]:
             continue
         count = rest[-1] if rest and rest[-1].isdigit() else "1"
         model = rest[0] if rest and not rest[0].isdigit() else ""
-        found.append(GresCards(model.lower(), int(count)))
+        found.append(GresCards(model.lower(), int(count), model))
     return tuple(found)
 
 

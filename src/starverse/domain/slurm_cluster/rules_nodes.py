@@ -15,6 +15,7 @@ from starverse.domain.slurm_cluster.facts import (
 )
 
 FABRICS = frozenset({"ib", "roce", "eth"})
+NAMES_NODES_FROM = 39
 NAMED_MAX = 8
 """Nodes that a finding names before it counts the rest."""
 
@@ -45,6 +46,22 @@ def judge_nodes(facts: ClusterFacts, wanted: Wanted) -> tuple[Finding, ...]:
         for rule in (_usable, _cards, _models, _fabrics, _memory, _versions)
         for finding in rule(ours, facts, wanted)
     )
+
+
+def judge_pinning(ours: Sequence[NodeFacts], version: str, *, only_rest: bool) -> tuple[Finding, ...]:
+    """Whether slurmrestd can pin a job to nodes: before v0.0.39 only by features named like the nodes."""
+    number = version.rpartition(".")[2]
+    if not number.isdigit() or int(number) >= NAMES_NODES_FROM:
+        return ()
+    unnamed = [node.name for node in ours if node.name not in node.features]
+    needs = "each node's own name among its features"
+    if not unnamed:
+        return (Finding("nodes/Feature name", Verdict.OK, "each node has its own name", needs),)
+    why = f"slurmrestd {version} takes no node names for a job; it can pin by features alone"
+    why += "" if only_rest else "; until then jobs are submitted by sbatch"
+    verdict = Verdict.BLOCKS if only_rest else Verdict.WISH
+    remedy = f"NodeName={unnamed[0]} Feature=...,{unnamed[0]}"
+    return (Finding("nodes/Feature name", verdict, f"missing on {name_some(unnamed)}", needs, why, remedy),)
 
 
 def nodes_of(facts: ClusterFacts, wanted: Wanted) -> tuple[NodeFacts, ...]:
@@ -185,7 +202,7 @@ def _cards(ours: _Nodes, _: ClusterFacts, __: Wanted) -> list[Finding]:
             )
         ]
     bare = [node.name for node in ours if not node.cards]
-    untyped = [node.name for node in ours if any(not card.model for card in node.cards)]
+    untyped = [node.name for node in ours if any(not card.kind for card in node.cards)]
     if untyped:
         why = f"the price depends on the model, and gres.conf names none on {name_some(untyped)}"
         findings.append(
@@ -209,12 +226,12 @@ def _cards(ours: _Nodes, _: ClusterFacts, __: Wanted) -> list[Finding]:
 def _models(ours: _Nodes, _: ClusterFacts, wanted: Wanted) -> list[Finding]:
     if not wanted.card_models:
         return []
-    found = {card.model for node in ours for card in node.cards if card.model}
+    found = {card.model for node in ours for card in node.cards if card.kind}
     unsold = sorted(found - wanted.card_models)
     if not unsold:
         return []
     why = "nobody can use a card without a price"
-    remedy = "name the types in gres.conf as the price book does, or `starverse admin price set`"
+    remedy = 'slurm.models = "TYPE=MODEL", or `starverse admin price set`'
     needs = f"in the price book: {', '.join(sorted(wanted.card_models))}"
     return [Finding("nodes/model", Verdict.WARN, ", ".join(unsold), needs, why, remedy)]
 
@@ -227,7 +244,7 @@ def _fabrics(ours: _Nodes, _: ClusterFacts, __: Wanted) -> list[Finding]:
         why = f"a node is in one pool; the first name counts on {name_some(several)}"
         return [Finding("nodes/Feature", Verdict.WARN, has, "one of ib, roce, eth", why)]
     if said[""]:
-        why = "a pool's fabric comes from the feature of its nodes; without one it is engine.fabric"
+        why = "a pool's fabric comes from the feature of its nodes; without one it is eth"
         return [
             Finding("nodes/Feature", Verdict.WISH, has, "ib, roce or eth", why, "NodeName=... Feature=ib")
         ]

@@ -72,13 +72,24 @@ def _gres_types(facts: ClusterFacts, _: Wanted) -> Finding:
 def _requeue_exit(facts: ClusterFacts, _: Wanted) -> Finding:
     rule = _Setting(
         "RequeueExit",
-        "not set",
+        "without 0, 1, 137, 143",
         "Slurm requeues a batch job that ends with such a code, --no-requeue or not (measured); "
-        "the platform resumes by itself",
-        "# remove RequeueExit",
+        "launchers end with 0, or with these when they are killed, and the platform resumes by itself",
+        "# take 0, 1, 137, 143 out of RequeueExit and RequeueExitHold",
     )
-    settings = facts.settings
-    return rule.tell(settings, Verdict.WISH if settings.get("RequeueExit") else Verdict.OK)
+    codes = _codes(facts.settings.get("RequeueExit", "")) | _codes(facts.settings.get("RequeueExitHold", ""))
+    verdict = Verdict.BLOCKS if 0 in codes else Verdict.WARN if codes & {1, 137, 143} else Verdict.OK
+    return rule.tell(facts.settings, verdict)
+
+
+def _codes(text: str) -> frozenset[int]:
+    """Exit codes of ``1-3,99``."""
+    found: set[int] = set()
+    for word in _words(text):
+        first, _, last = word.partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            found |= set(range(int(first), int(last or first) + 1))
+    return frozenset(found)
 
 
 def _requeue(facts: ClusterFacts, _: Wanted) -> Finding:
@@ -240,24 +251,21 @@ def _job_count(facts: ClusterFacts, _: Wanted) -> Finding:
     return rule.tell(facts.settings, Verdict.OK if good else Verdict.WARN)
 
 
-def _privacy(facts: ClusterFacts, wanted: Wanted) -> Finding:
+def _privacy(facts: ClusterFacts, _: Wanted) -> Finding:
     rule = _Setting(
         "PrivateData",
-        "without jobs, nodes, partitions; or the platform's user as operator",
-        "the platform reads the jobs of all the Unix users that it maps to",
-        "# remove jobs, nodes, partitions from PrivateData",
+        "without nodes, partitions",
+        "the platform reads nodes and partitions as an ordinary user",
+        "# remove nodes, partitions from PrivateData",
     )
-    hidden = {"jobs", "nodes", "partitions"} & set(_words(facts.settings.get("PrivateData", "")))
-    verdict = Verdict.OK
-    if hidden:
-        verdict = Verdict.WARN if wanted.several_users or hidden - {"jobs"} else Verdict.WISH
-    return rule.tell(facts.settings, verdict)
+    hidden = {"nodes", "partitions"} & set(_words(facts.settings.get("PrivateData", "")))
+    return rule.tell(facts.settings, Verdict.WARN if hidden else Verdict.OK)
 
 
 def _accounting(facts: ClusterFacts, _: Wanted) -> Finding:
     rule = _Setting(
         "AccountingStorageEnforce",
-        "none, or an association for each Unix user",
+        "none, or an association for the platform's user",
         "with associations or limits a user without an account is refused at submit",
         "sacctmgr add user NAME account=ACCOUNT",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starverse.domain.slurm_cluster.facts import Finding, Verdict
 from starverse.domain.slurm_cluster.rules_nodes import name_some
@@ -39,6 +39,8 @@ class Expected:
     version: str
     folder: str
     channel: str = ""
+    uids: Mapping[str, int] = field(default_factory=dict)
+    """The Unix users that workloads run as, with their numbers on the server."""
 
 
 def read_sample(text: str) -> dict[str, str]:
@@ -56,7 +58,7 @@ def judge_samples(samples: Sequence[Sample], expected: Expected) -> tuple[Findin
     answered = [sample for sample in samples if sample.values is not None]
     findings = list(_unanswered(samples, expected))
     if answered:
-        for kind in (_paths, _clocks, _python, _sandbox, _cards, _users, _channel):
+        for kind in (_paths, _clocks, _python, _sandbox, _cards, _users, _uids, _channel):
             findings += _grouped(answered, expected, kind)
     return tuple(findings)
 
@@ -187,6 +189,22 @@ def _users(_: Sample, values: Mapping[str, str], __: Expected) -> _Said | None:
     if uid == "0":
         return _Said("unix user", Verdict.OK, "root: launchers drop to each team's user", "not root inside")
     return _Said("unix user", Verdict.OK, name, "one that exists on the nodes")
+
+
+def _uids(_: Sample, values: Mapping[str, str], expected: Expected) -> _Said | None:
+    if not expected.uids:
+        return None
+    other = [
+        f"{name} is {values.get(f'uid.{name}') or 'missing'}, {uid} on the server"
+        for name, uid in sorted(expected.uids.items())
+        if values.get(f"uid.{name}") != str(uid)
+    ]
+    if not other:
+        return _Said("unix users", Verdict.OK, "the same numbers", "the same numbers everywhere")
+    why = "workloads would write as somebody else"
+    return _Said(
+        "unix users", Verdict.BLOCKS, "; ".join(other), "the same numbers everywhere", why, "LDAP or alike"
+    )
 
 
 def _channel(_: Sample, values: Mapping[str, str], expected: Expected) -> _Said | None:

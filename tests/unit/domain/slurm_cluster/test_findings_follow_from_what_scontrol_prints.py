@@ -10,6 +10,7 @@ import pytest
 from starverse.domain.slurm_cluster.facts import Finding, GresCards, Verdict, Wanted
 from starverse.domain.slurm_cluster.judge import blocks, judge, needs_without_facts
 from starverse.domain.slurm_cluster.reading import read_cluster, read_gres, read_seconds, read_settings
+from starverse.domain.slurm_cluster.rules_nodes import judge_pinning
 
 CAPTURED = Path(__file__).parent / "captured"
 CONFIG, PARTITIONS, NODES = (
@@ -56,7 +57,10 @@ ROWS = [
     ),
     Row("no card resource", "GresTypes", Verdict.BLOCKS, setting("GresTypes", "(null)")),
     Row("cards among other resources", "GresTypes", Verdict.OK, setting("GresTypes", "shard,gpu")),
-    Row("exit codes that Slurm requeues", "RequeueExit", Verdict.WISH, says="--no-requeue"),
+    Row("exit codes that no launcher has", "RequeueExit", Verdict.OK, says="99"),
+    Row("a launcher's end is requeued", "RequeueExit", Verdict.BLOCKS, setting("RequeueExit", "0"), says="0"),
+    Row("a killed launcher is requeued", "RequeueExit", Verdict.WARN, setting("RequeueExit", "99,130-140")),
+    Row("a failed launcher is held", "RequeueExit", Verdict.WARN, setting("RequeueExitHold", "1")),
     Row("no such codes", "RequeueExit", Verdict.OK, setting("RequeueExit", "(null)")),
     Row("preemption that our partitions are kept from", "PreemptType", Verdict.OK),
     Row(
@@ -99,14 +103,8 @@ ROWS = [
     ),
     Row("impossible jobs queue", "EnforcePartLimits", Verdict.WISH),
     Row("few jobs fit", "MaxJobCount", Verdict.WARN, setting("MaxJobCount", "50")),
-    Row("jobs of others are hidden", "PrivateData", Verdict.WISH, setting("PrivateData", "jobs")),
-    Row(
-        "jobs of the mapped users are hidden",
-        "PrivateData",
-        Verdict.WARN,
-        setting("PrivateData", "jobs"),
-        wanted=Wanted(OURS.partitions, several_users=True),
-    ),
+    Row("jobs of others are hidden", "PrivateData", Verdict.OK, setting("PrivateData", "jobs")),
+    Row("nodes are hidden", "PrivateData", Verdict.WARN, setting("PrivateData", "jobs,nodes")),
     Row(
         "users need an account",
         "AccountingStorageEnforce",
@@ -287,9 +285,12 @@ def test_times_are_read_as_slurm_writes_them(text: str, seconds: int | None) -> 
 @pytest.mark.parametrize(
     ("text", "cards"),
     [
-        ("gpu:rtx4090:8", (GresCards("rtx4090", 8),)),
-        ("gpu:A100:4(S:0-1),nic:2", (GresCards("a100", 4),)),
-        ("gpu:rtx4090:4(S:0),gpu:rtx3090:4(S:1)", (GresCards("rtx4090", 4), GresCards("rtx3090", 4))),
+        ("gpu:rtx4090:8", (GresCards("rtx4090", 8, "rtx4090"),)),
+        ("gpu:A100:4(S:0-1),nic:2", (GresCards("a100", 4, "A100"),)),
+        (
+            "gpu:rtx4090:4(S:0),gpu:rtx3090:4(S:1)",
+            (GresCards("rtx4090", 4, "rtx4090"), GresCards("rtx3090", 4, "rtx3090")),
+        ),
         ("gpu:8", (GresCards("", 8),)),
         ("gpu", (GresCards("", 1),)),
         ("(null)", ()),
@@ -305,3 +306,22 @@ def test_settings_of_cgroup_conf_follow_those_of_slurm_conf() -> None:
         "TaskPlugin  = task/cgroup\n\nCgroup Support Configuration:\nConstrainDevices = yes\nProlog = (null)"
     )
     assert read_settings(text) == {"TaskPlugin": "task/cgroup", "ConstrainDevices": "yes", "Prolog": ""}
+
+
+@pytest.mark.parametrize(
+    ("version", "features", "only_rest", "verdict"),
+    [
+        ("v0.0.38", "ib", False, Verdict.WISH),
+        ("v0.0.38", "ib", True, Verdict.BLOCKS),
+        ("v0.0.38", "ib,gpu001", True, Verdict.OK),
+        ("v0.0.39", "ib", True, None),
+        ("", "ib", True, None),
+    ],
+)
+def test_old_slurmrestd_pins_jobs_by_features_alone(
+    version: str, features: str, only_rest: bool, verdict: Verdict | None
+) -> None:
+    line = NODES.splitlines()[0].replace("AvailableFeatures=ib", f"AvailableFeatures={features}")
+    (node,) = read_cluster(CONFIG, PARTITIONS, line).nodes
+    found = judge_pinning([node], version, only_rest=only_rest)
+    assert [finding.verdict for finding in found] == ([] if verdict is None else [verdict])

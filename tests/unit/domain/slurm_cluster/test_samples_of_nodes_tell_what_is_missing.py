@@ -9,7 +9,7 @@ import pytest
 from starverse.domain.slurm_cluster.facts import Verdict
 from starverse.domain.slurm_cluster.samples import Expected, Sample, judge_samples, read_sample
 
-EXPECTED = Expected(nonce="abc", version="0.1.0", folder="/shared", channel="head:8751")
+EXPECTED = Expected(nonce="abc", version="0.1.0", folder="/shared", channel="head:8751", uids={"lab": 2001})
 GOOD = {
     "node": "gpu001",
     "time": "1000.5",
@@ -21,6 +21,7 @@ GOOD = {
     "python": "/opt/starverse/bin/python",
     "sandbox": "ok:bubblewrap starts",
     "channel": "ok",
+    "uid.lab": "2001",
 }
 
 
@@ -64,6 +65,15 @@ ROWS = [
     Row("cards are not named", "cards bound", Verdict.BLOCKS, {"cards": ""}),
     Row("an ordinary user", "unix user", Verdict.OK, says="starverse"),
     Row("root drops by itself", "unix user", Verdict.OK, {"user": "root 0"}, says="root"),
+    Row("users have the same numbers", "unix users", Verdict.OK),
+    Row(
+        "a user has another number",
+        "unix users",
+        Verdict.BLOCKS,
+        {"uid.lab": "2002"},
+        says="2001 on the server",
+    ),
+    Row("a user is missing", "unix users", Verdict.BLOCKS, {"uid.lab": ""}, says="missing"),
     Row("the channel is reached", "channel", Verdict.OK),
     Row(
         "the channel is not reached",
