@@ -137,10 +137,25 @@ def prepare_operating(newcomer: Newcomer) -> dict[str, str]:
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
     prices = re.sub(r"effective_from: \S+", f"effective_from: {tomorrow}", shipped_price_book_text())
     (newcomer.clone / "new-prices.yaml").write_text(prices, "utf-8")
+    newcomer.server.make_folder("backups")
     return {
+        "/srv/backup": str(newcomer.server.root / "backups"),
         "/var/lib/starverse": str(newcomer.server.data),
         "/srv/digits": str(digits),
         "drain NODE": "drain declared-1",
+        "starverse ": ".venv/bin/starverse ",
+    }
+
+
+def prepare_backup(newcomer: Newcomer) -> dict[str, str]:
+    """The page's folders; what it moves to PostgreSQL goes into another file of SQLite."""
+    root = newcomer.server.root
+    target = newcomer.server.make_folder("backups") / "moved.db"
+    return {
+        "/var/lib/starverse-restored": str(root / "restored"),
+        "/var/lib/starverse": str(newcomer.server.data),
+        "/srv/backup": str(root / "backups"),
+        "postgresql+psycopg://starverse@db.example.org/starverse": f"sqlite:///{target}",
         "starverse ": ".venv/bin/starverse ",
     }
 
@@ -156,6 +171,7 @@ PAGES: dict[str, Callable[[Newcomer], dict[str, str]]] = {
     "README.md": prepare_nothing,
     "docs/en/quickstart.md": prepare_shelf,
     "docs/en/operating.md": prepare_operating,
+    "docs/en/backup.md": prepare_backup,
     "docs/en/checkpoints.md": prepare_checkpoints,
 }
 FOR_DEVELOPERS = {

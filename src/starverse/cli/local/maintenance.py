@@ -178,14 +178,13 @@ def move(
     config: Path | None,
 ) -> None:
     """The data folder stays where it is."""
-    from sqlalchemy.engine import make_url
-
     from starverse.app.maintenance.moving import move as run
+    from starverse.db.maintenance.filling import shown_url
 
     place = _installation(data, db, config)
     _require_database(place)
     url = f"sqlite:///{place.data / 'starverse.db'}" if target == "sqlite" else target
-    shown = make_url(url).render_as_string(hide_password=True)
+    shown = shown_url(url, "--to")
     if replace:
         session.confirm(f"Replace what is in {shown}?", yes=yes)
     done = run(place.data, place.url, url, datetime.now(UTC), replace=replace)
@@ -207,10 +206,13 @@ def move(
 
 def _installation(data: Path | None, db: str | None, config: Path | None) -> Installation:
     from starverse.config import load
+    from starverse.db.maintenance.filling import shown_url
 
     server = load(config, flags={"server.data": data, "server.db": db}).config.server
     folder = server.data.absolute()
-    return Installation(folder, server.db or f"sqlite:///{folder / 'starverse.db'}")
+    url = server.db or f"sqlite:///{folder / 'starverse.db'}"
+    shown_url(url, "server.db")
+    return Installation(folder, url)
 
 
 def _require_database(place: Installation) -> None:

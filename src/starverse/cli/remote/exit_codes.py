@@ -27,6 +27,7 @@ _BY_CODE: Mapping[str, int] = {
     "conflict": CONFLICT,
     "lost_race": CONFLICT,
     "changed": CONFLICT,
+    "target_not_empty": CONFLICT,
     "no_capacity": NO_CARDS,
     "not_enough_money": NOT_ENOUGH_MONEY,
     "limit_exceeded": LIMIT,

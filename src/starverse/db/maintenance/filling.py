@@ -15,13 +15,14 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import ArgumentError, DatabaseError
 
 from starverse.db import schema
 from starverse.db.maintenance.dialects import dialect_of, rebuilding
 from starverse.db.session import Database
-from starverse.domain.errors import Conflict
+from starverse.domain.errors import Conflict, FieldFault, Invalid
 
+DRIVERS = frozenset({"sqlite", "sqlite+pysqlite", "postgresql+psycopg"})
 ASIDE = ".filling"
 BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a database file that was not closed in order."""
@@ -72,6 +73,17 @@ def sqlite_file(url: str) -> Path | None:
     """The file of a SQLite database; ``None`` for any other kind."""
     parsed = make_url(url)
     return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+
+
+def shown_url(url: str, option: str) -> str:
+    """The URL without its password; raises ``Invalid`` for one that is not of a database we can use."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        parsed = None
+    if parsed is None or parsed.drivername not in DRIVERS:
+        raise Invalid(faults=[FieldFault(option, url, "sqlite:///FILE or postgresql+psycopg://HOST/DATABASE")])
+    return parsed.render_as_string(hide_password=True)
 
 
 def flush(path: Path) -> None:
