@@ -18,7 +18,16 @@ OVER = frozenset(
 UNUSABLE = frozenset(
     {
         *("BLOCKED", "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL"),
-        *("INVALID", "INVALID_REG", "MAINT", "NO_RESPOND", "NOT_RESPONDING", "PLANNED_DOWN", "POWERED_DOWN"),
+        *(
+            "INVALID",
+            "INVALID_REG",
+            "MAINT",
+            "MAINTENANCE",
+            "NO_RESPOND",
+            "NOT_RESPONDING",
+            "PLANNED_DOWN",
+            "POWERED_DOWN",
+        ),
         *("POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
         *("RESERVED", "UNKNOWN"),
     }
