@@ -11,7 +11,15 @@ from starverse.app.platform import Platform
 from starverse.db import allocations, inventory
 from starverse.db.events import Event, record
 from starverse.domain.workloads.launch import LauncherState
-from starverse.domain.workloads.rebinding import BindingFault, BoundCard, Place, Rebinding, cards_at, rebind
+from starverse.domain.workloads.rebinding import (
+    BindingFault,
+    BoundCard,
+    Place,
+    Rebinding,
+    cards_at,
+    rebind,
+    with_silent_nodes,
+)
 from starverse.domain.workloads.records import Allocation
 from starverse.domain.workloads.states import AllocationState
 from starverse.engines.base import Observation, Presence
@@ -65,7 +73,8 @@ def follow_binding(
     bound = cards_at(state.bound, bindings.cards)
     if isinstance(bound, BindingFault):
         return bound.why
-    if {card.id for card in bound} == set(allocation.cards):
+    told = {node for node, _ in state.bound}
+    if {card.id for card in bound} == _on_nodes(allocation.cards, told, bindings.cards):
         return ""
 
     def act(connection: Connection) -> str:
@@ -74,7 +83,8 @@ def follow_binding(
         if current is None or not current.open:
             return ""
         held = _held_on(connection, current.nodes, bindings.cards)
-        found = rebind(current.id, bound, held, bindings.reported_by)
+        whole = with_silent_nodes(bound, told, held.get(current.id, ()))
+        found = rebind(current.id, whole, held, bindings.reported_by)
         if isinstance(found, BindingFault):
             return found.why
         _write(connection, found, held)
@@ -92,6 +102,11 @@ def note_fault(platform: Platform, allocation: Allocation, why: str) -> None:
             connection,
             Event(now, "job", allocation.job_id, "warning", "binding", why, allocation.team_id),
         )
+
+
+def _on_nodes(card_ids: Sequence[str], nodes: set[str], cards: Mapping[Place, BoundCard]) -> set[str]:
+    wanted = set(card_ids)
+    return {card.id for card in cards.values() if card.id in wanted and card.node_id in nodes}
 
 
 def _held_on(

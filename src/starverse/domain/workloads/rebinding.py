@@ -8,7 +8,7 @@ really has gets one that the other gives up. A card that two launchers say they 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 Place = tuple[str, int]
@@ -54,6 +54,16 @@ def cards_at(
     if len(set(places)) != len(places):
         return BindingFault("the engine bound one card twice to one allocation")
     return tuple(known[place] for place in places)
+
+
+def with_silent_nodes(
+    bound: Sequence[BoundCard], told: Collection[str], on_record: Sequence[BoundCard]
+) -> tuple[BoundCard, ...]:
+    """What an allocation has while launchers on some of its nodes have not spoken: there, what is on record.
+
+    ``told`` are the nodes that were reported on.
+    """
+    return *bound, *(card for card in on_record if card.node_id not in told)
 
 
 def rebind(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from starverse.domain.workloads.rebinding import BindingFault, BoundCard, Rebinding, cards_at, rebind
+from starverse.domain.workloads.rebinding import (
+    BindingFault,
+    BoundCard,
+    Rebinding,
+    cards_at,
+    rebind,
+    with_silent_nodes,
+)
 
 
 def card(index: int, node: str = "n1", model: str = "rtx4090") -> BoundCard:
@@ -85,3 +92,13 @@ def test_any_binding_is_reached_in_any_order_of_reports(truth: list[int], sizes:
     assert {n: {c.index for c in cards} for n, cards in held.items()} == {
         n: set(v) for n, v in really.items()
     }
+
+
+def test_nodes_that_have_not_spoken_keep_what_is_on_record() -> None:
+    """The head of a gang tells its own cards before the launchers on the other nodes are there."""
+    here, there = [BoundCard(f"a{i}", "a", i, "x") for i in (0, 1)], [BoundCard("b0", "b", 0, "x")]
+    whole = with_silent_nodes(here[1:], {"a"}, (here[0], *there))
+    assert whole == (here[1], *there)
+    found = rebind("gang", whole, {"gang": (here[0], *there)}, {})
+    assert found == Rebinding({"gang": ("a1", "b0")})
+    assert isinstance(rebind("gang", here[1:], {"gang": (here[0], *there)}, {}), BindingFault)
