@@ -8,8 +8,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from starverse import __version__
+from starverse.app.scaling import scaling
 from starverse.app.views import AllocationView, JobView
 from starverse.db import checkpoints, datasets, jobs
+from starverse.domain.fabric.scaling import Scaling
 from starverse.domain.sbatch.rendering import render
 from starverse.domain.timespan import format_instant
 from starverse.domain.workloads.records import Job
@@ -56,6 +58,19 @@ def build(connection: Connection, job: Job, view: JobView) -> dict[str, Any]:
         "cost_micro": view.cost_so_far.micro,
         "cost": view.cost_so_far.decimal(),
         "lost_work_seconds": view.lost_work_seconds,
+        "scaling": _scaling(scaling(connection, job)),
+    }
+
+
+def _scaling(found: Scaling) -> dict[str, Any]:
+    """``efficiency`` null: nothing to compare with, ``what`` says why."""
+    return {
+        "nodes": found.nodes,
+        "wall_seconds": found.wall_seconds,
+        "one_node_seconds": found.baseline_seconds,
+        "compared_with": list(found.compared_with),
+        "efficiency": None if found.efficiency is None else round(found.efficiency, 4),
+        "what": found.what,
     }
 
 

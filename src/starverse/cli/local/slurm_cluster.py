@@ -70,7 +70,7 @@ class Access:
         environment = {"PATH": self.path, "LANG": "C.UTF-8"}
         conf = self.conf or os.environ.get("SLURM_CONF", "")
         if conf and not Path(conf).is_file():
-            raise SlurmSilent(f"{conf} is not there", hint="see slurm.conf")  # the commands would look for long
+            raise SlurmSilent(f"{conf} is not there", hint="see slurm.conf")  # Slurm would search for it
         if conf:
             environment["SLURM_CONF"] = conf
         try:

@@ -242,6 +242,9 @@ def resume(session: Session, job: str, yes: bool) -> None:
 def record(session: Session, job: str) -> None:
     found = session.client().jobs.record(job)
     session.emit(found, lambda: json.dumps(found, ensure_ascii=False, indent=2))
+    scaling = found.get("scaling") or {}
+    if scaling.get("nodes", 1) > 1 and not session.json:
+        session.note(f"scaling: {scaling['what']}")
 
 
 for each in (ls, show, why, logs, cancel, resume, record):
