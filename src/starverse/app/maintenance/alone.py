@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from starverse.app.run_folder import hold_data
+from starverse.db.maintenance.filling import opened
 from starverse.db.server_lock import only_server
-from starverse.db.session import Database
 
 
 @contextmanager
@@ -23,5 +23,5 @@ def _databases(urls: tuple[str, ...]) -> Iterator[None]:
     if not urls:
         yield
         return
-    with closing(Database(urls[0])) as database, only_server(database), _databases(urls[1:]):
+    with opened(urls[0]) as database, only_server(database), _databases(urls[1:]):
         yield

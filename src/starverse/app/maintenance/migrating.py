@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from starverse.app.maintenance.alone import alone_on
 from starverse.app.maintenance.content import broken_invariants
 from starverse.db import schema
 from starverse.db.maintenance.dialects import reading, rebuilding
+from starverse.db.maintenance.filling import opened
 from starverse.db.schema import MigrationPlan
 from starverse.db.server_lock import only_server
 from starverse.db.session import Database
@@ -36,7 +36,7 @@ def migrate(data: Path, url: str, *, dry_run: bool) -> Migrated:
     runs, ``Unavailable`` for a database of a newer version, ``InvariantBroken`` when the ledger is not sound
     afterwards: then nothing was changed.
     """
-    with closing(Database(url)) as database:
+    with opened(url) as database:
         with reading(database) as connection:
             plan = schema.plan_of(connection)
         if plan.present is not None and not plan.steps:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,12 +73,12 @@ def backup(
 ) -> None:
     """``DEST`` must not be there yet."""
     from starverse.app.maintenance.backup import Wanted, make_backup
-    from starverse.db.session import Database
+    from starverse.db.maintenance.filling import opened
 
     place = _installation(data, db, config)
     trees = TREES if ALL in with_ else ("folders", *with_)
     _require_database(place)
-    with closing(Database(place.url)) as database:
+    with opened(place.url) as database:
         wanted = Wanted(trees, secrets=not without_secrets)
         made = make_backup(database, place.data, dest.absolute(), wanted, datetime.now(UTC))
     session.emit({"place": str(made.place), **_told(made.manifest)}, lambda: str(made.place))

@@ -19,8 +19,8 @@ from sqlalchemy.exc import ArgumentError, DatabaseError
 
 from starverse.db import schema
 from starverse.db.maintenance.dialects import dialect_of, rebuilding
-from starverse.db.session import Database
-from starverse.domain.errors import Conflict, FieldFault, Invalid
+from starverse.db.session import Database, DatabaseAway
+from starverse.domain.errors import Conflict, FieldFault, Invalid, Unavailable
 
 DRIVERS = frozenset({"sqlite", "sqlite+pysqlite", "postgresql+psycopg"})
 ASIDE = ".filling"
@@ -29,9 +29,12 @@ BESIDE = ("-wal", "-shm", "-journal")
 
 
 class TargetNotEmpty(Conflict):
-    """The target holds a database already; say --replace if that may go."""
+    """The target is not empty; nothing was changed."""
 
     code = "target_not_empty"
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, hint="name another one, or say --replace: what is there is kept aside")
 
 
 @contextmanager
@@ -77,13 +80,30 @@ def sqlite_file(url: str) -> Path | None:
 
 def shown_url(url: str, option: str) -> str:
     """The URL without its password; raises ``Invalid`` for one that is not of a database we can use."""
+    expected = "sqlite:///FILE or postgresql+psycopg://HOST/DATABASE"
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        parsed = None
-    if parsed is None or parsed.drivername not in DRIVERS:
-        raise Invalid(faults=[FieldFault(option, url, "sqlite:///FILE or postgresql+psycopg://HOST/DATABASE")])
-    return parsed.render_as_string(hide_password=True)
+    except ArgumentError as error:
+        raise Invalid(faults=[FieldFault(option, url, expected)]) from error
+    shown = parsed.render_as_string(hide_password=True)
+    if parsed.drivername not in DRIVERS:
+        raise Invalid(faults=[FieldFault(option, shown, expected)])
+    return shown
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Database]:
+    """The database at ``url``; raises ``Unavailable`` with the reason for a server that lets nobody in."""
+    with closing(Database(url)) as database:
+        if database.shared:
+            try:
+                with database.read():
+                    pass
+            except (DatabaseAway, DatabaseError) as error:
+                cause = error.__cause__ if isinstance(error, DatabaseAway) else error
+                said = str(getattr(cause, "orig", cause)).strip().splitlines()[0]
+                raise Unavailable(f"cannot use {shown_url(url, 'server.db')}: {said}") from error
+        yield database
 
 
 def flush(path: Path) -> None:
