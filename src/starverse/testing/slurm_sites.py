@@ -20,3 +20,17 @@ def lab_settings(lab: SlurmLab, **changes: Any) -> SlurmSettings:
         poll_seconds=0.5,
     )
     return replace(settings, **changes)
+
+
+def lab_variables(lab: SlurmLab, **changes: str) -> dict[str, str]:
+    """The same as settings of ``starverse up``, by ``section.key``."""
+    settings = {
+        "engine.kind": "slurm",
+        "slurm.conf": str(lab.conf),
+        "slurm.rest_url": lab.rest_url,
+        "slurm.jwt_key": str(lab.jwt_key),
+        "slurm.partitions": "all,ib,eth",
+        "slurm.cards_declared": "true",
+        "slurm.poll_seconds": "0.5",
+    }
+    return {**settings, **{f"slurm.{name}": value for name, value in changes.items()}}
