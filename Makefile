@@ -10,6 +10,7 @@ TESTS ?= tests
 ARGS ?=
 CARDS ?=
 DB ?=
+ENGINE ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
@@ -24,9 +25,9 @@ setup:
 setup-dev:
 	@sh scripts/setup.sh dev
 
-demo: ## Run the main job end to end on real data and print what it proves; DB=postgresql.
-	@sh scripts/setup.sh demo $(DB)
-	@$(BIN)/starverse demo $(if $(DB),--db $(DB)) $(ARGS)
+demo: ## Run the main job end to end on real data and print what it proves; ENGINE=slurm, DB=postgresql.
+	@sh scripts/setup.sh demo $(ENGINE) $(DB)
+	@$(BIN)/starverse demo $(if $(ENGINE),--engine $(ENGINE)) $(if $(DB),--db $(DB)) $(ARGS)
 
 up: setup ## Serve the product on its persistent data folder: make up CARDS=rtx4090:8
 	@$(BIN)/starverse up $(if $(CARDS),--declare-cards $(CARDS)) $(ARGS)

@@ -3,13 +3,13 @@
 #
 #   sh scripts/setup.sh demo    what running the product and its demo needs
 #   sh scripts/setup.sh dev     that and the tools of tests and checks
-#   sh scripts/setup.sh demo postgresql    what a server of its own needs as well
+#   sh scripts/setup.sh demo slurm postgresql    what a cluster and a database server of its own need as well
 #
 # Says what is missing and how to get it; as root on Debian or Ubuntu it installs it. Does nothing when all
 # is in place. PYTHON=... picks an interpreter.
 set -eu
 
-SET=${1:?usage: setup.sh demo|dev [postgresql]}
+SET=${1:?usage: setup.sh demo|dev [slurm] [postgresql]}
 shift
 cd "$(dirname "$0")/.."
 VENV=.venv
@@ -49,11 +49,16 @@ elif ! can_make_venv "$PYTHON_FOUND"; then
 fi
 command -v bwrap >/dev/null 2>&1 || missing="$missing bubblewrap"   # the sandbox that workloads run in
 
+SLURM_PACKAGES="slurmctld slurmd slurm-client slurmrestd munge slurm-wlm-basic-plugins slurm-wlm-jwt-plugin libjwt0"
 for part in "$@"; do
     case $part in
     postgresql) ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || missing="$missing postgresql" ;;
-    sqlite) ;;
-    *) die "there is no part $part; there are sqlite, postgresql" ;;
+    slurm)
+        for program in slurmctld slurmd slurmrestd munged sinfo; do
+            PATH=$PATH:/usr/sbin:/sbin command -v $program >/dev/null 2>&1 || missing="$missing $SLURM_PACKAGES"
+        done ;;
+    sqlite | local) ;;
+    *) die "there is no part $part; there are local, slurm, sqlite, postgresql" ;;
     esac
 done
 

@@ -102,6 +102,13 @@ class Person:
 
 @click.command("demo")
 @click.option(
+    "--engine",
+    type=click.Choice(["local", "slurm"]),
+    default="local",
+    show_default=True,
+    help="Where jobs run; slurm starts a cluster of four nodes for the demo alone.",
+)
+@click.option(
     "--db",
     type=click.Choice(["sqlite", "postgresql"]),
     default="sqlite",
@@ -109,12 +116,12 @@ class Person:
     help="Database; postgresql starts a server for the demo alone.",
 )
 @click.option("--keep", is_flag=True, help="Leave the data folder behind.")
-def command(db: str, keep: bool) -> None:
+def command(engine: str, db: str, keep: bool) -> None:
     """Rent, train on spot, be reclaimed, resume, finish, and read the bill: on real data, checked."""
     started = time.monotonic()
     root = Path(tempfile.mkdtemp(prefix="starverse-demo-"))
     try:
-        with open_ground("local", db) as ground, platform(root, ground) as api:
+        with open_ground(engine, db) as ground, platform(root, ground) as api:
             outcome = play(root, api, ground)
             failed = report(outcome, say)
         say(f"\nthe demo took {time.monotonic() - started:.0f} s")
@@ -122,7 +129,7 @@ def command(db: str, keep: bool) -> None:
         if keep:
             say(f"the data folder is kept: {root}")
         else:
-            shutil.rmtree(root, ignore_errors=True)
+            remove(root)
     if failed:
         raise DemoFailed(f"{len(failed)} of the demo's claims are not true: {'; '.join(failed)}")
 
@@ -157,6 +164,13 @@ def platform(root: Path, ground: Ground) -> Iterator[str]:
         log.close()
 
 
+def remove(root: Path) -> None:
+    """Remove the demo's folder; those of datasets are read-only, to their owner too."""
+    for folder, _, _ in os.walk(root):
+        Path(folder).chmod(0o700)
+    shutil.rmtree(root)
+
+
 def play(root: Path, api: str, ground: Ground) -> Outcome:
     """Every step, in order."""
     from starverse.examples.digits import write_digits
@@ -189,7 +203,7 @@ def play(root: Path, api: str, ground: Ground) -> Outcome:
         "sbatch",
         "--tariff",
         "spot",
-        "--gres=gpu:rtx4090:2",
+        *ground.spot_words,
         "train_digits.sh",
         folder=folder,
     )
@@ -201,6 +215,7 @@ def play(root: Path, api: str, ground: Ground) -> Outcome:
     rival_job = wait_end(rival, "2", 90)
     job = wait_end(researcher, "1", 150)
     follower.finish()
+    rival_log = rival.run("job", "logs", "2", shown=bool(ground.rival_log))
     finish_reference(reference)
     researcher.run("cp", "1:final_weights.bin", str(root / "final_weights.bin"), shown=False)
     say("\nresearcher $ starverse bill --job 1")
@@ -210,6 +225,7 @@ def play(root: Path, api: str, ground: Ground) -> Outcome:
         wallet_at_start=wallet,
         job=job,
         rival=rival_job,
+        rival_log=rival_log,
         bill=researcher.ask("bill", "--job", "1"),
         bill_text=text,
         record=researcher.ask("job", "record", "1"),

@@ -20,6 +20,7 @@ class Outcome:
     wallet_at_start: dict[str, Any]
     job: dict[str, Any]
     rival: dict[str, Any]
+    rival_log: str
     bill: dict[str, Any]
     bill_text: str
     record: dict[str, Any]
@@ -83,6 +84,10 @@ def _claims(o: Outcome) -> list[tuple[str, bool, str]]:
             f"the on-demand job ran on {o.ground.rival_cards} cards",
             o.rival["state"] == "succeeded" and o.rival["cards"] == o.ground.rival_cards,
             f"{o.rival['cards']} cards, {o.rival['state']}",
+        ),
+        *(
+            (f"its log says `{text.strip()}`", text in o.rival_log, "yes" if text in o.rival_log else "no")
+            for text in o.ground.rival_log
         ),
         ("the spot job finished", o.job["state"] == "succeeded", o.job["state"]),
         (
