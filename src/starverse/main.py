@@ -185,7 +185,14 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         engine = make_engine(config, data, lambda answers: ChannelServer(run.channel_socket, answers))
         clock = clock or SystemClock()
         platform = Platform(
-            database, engine, clock, ids, wakeups, settings_of(config), channels=known.channels
+            database,
+            engine,
+            clock,
+            ids,
+            wakeups,
+            settings_of(config),
+            servers=lambda: known.living,
+            channels=known.channels,
         )
         _prepare_database(platform, known.me)
         engine.on_news(lambda: wakeups.wake("observe"))

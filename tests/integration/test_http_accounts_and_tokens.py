@@ -162,7 +162,7 @@ def test_the_operator_is_made_once_and_a_lost_token_is_replaced(site: Site) -> N
 def test_health_ids_and_headers(site: Site) -> None:
     client = site.client()
     assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ok", "reasons": []}
     answer = client.get("/healthz", headers={"X-Request-Id": "mine-1"})
     assert answer.headers["x-request-id"] == "mine-1"
     assert answer.headers["x-content-type-options"] == "nosniff"

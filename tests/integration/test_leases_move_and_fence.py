@@ -147,8 +147,12 @@ def test_tokens_only_grow(ground: Ground) -> None:
 def test_the_driver_runs_what_it_holds_and_shows_what_others_run(ground: Ground) -> None:
     ran: list[str] = []
 
+    def run(server: str) -> str:
+        ran.append(server)
+        return f"by {server}"
+
     def loops(server: str) -> list[Reconciler]:
-        return [Reconciler(name, "tests", 1, lambda: ran.append(server) or f"by {server}") for name in NAMES]
+        return [Reconciler(name, "tests", 1, lambda: run(server)) for name in NAMES]
 
     first, second = ground.server("a"), ground.server("b")
     first.beat()

@@ -48,6 +48,11 @@ def give_a_launcher_a_card_of_another(world: SimulatedWorld, _connection: Connec
     object.__setattr__(alive[0].spec, "cards", alive[1].spec.cards)
 
 
+def bind_other_cards(world: SimulatedWorld, _connection: Connection) -> None:
+    run = next(run for run in world.engine.launchers.values() if not run.ended)
+    object.__setattr__(run.state, "bound", ((run.spec.node, (77,)),))
+
+
 def run_past_its_limit(world: SimulatedWorld, _connection: Connection) -> None:
     run = next(run for run in world.engine.launchers.values() if not run.ended)
     object.__setattr__(run.state, "alive_at", run.state.alive_at + 7200)
@@ -66,6 +71,7 @@ OPEN = "(SELECT id FROM allocations WHERE state = 'running' LIMIT 1)"
     ("name", "fault"),
     [
         ("cards_once", give_a_launcher_a_card_of_another),
+        ("cards_as_bound", bind_other_cards),
         ("cards_free_again", sql(f"UPDATE allocation_cards SET open = 0 WHERE allocation_id = {OPEN}")),
         ("started_once", start_twice),
         ("holds_match", sql(f"UPDATE holds SET state = 'open' WHERE allocation_id = {ENDED}")),
@@ -100,19 +106,19 @@ OPEN = "(SELECT id FROM allocations WHERE state = 'running' LIMIT 1)"
 )
 def test_a_planted_fault_is_noticed(world: SimulatedWorld, name: str, fault: Fault) -> None:
     inspector = Inspector(world)
-    assert inspector.tick(swept=False) == []
+    assert inspector.tick() == []
     inspector = Inspector(world, _last=inspector._last)
     with world.database.write() as connection:
         fault(world, connection)
-    found = {broken.name for broken in inspector.tick(swept=False)}
-    found |= {broken.name for broken in inspector.tick(swept=True)}
+    found = {broken.name for broken in inspector.tick()}
+    found |= {broken.name for broken in inspector.tick({"sweep", "observe"})}
     assert name in found
 
 
 def test_a_sound_world_at_rest_passes(world: SimulatedWorld) -> None:
     world.engine.reports = ()
     inspector = Inspector(world)
-    assert inspector.tick(swept=True) == []
+    assert inspector.tick({"sweep"}) == []
     assert {broken.name for broken in inspector.end()} >= {"comes_to_rest", "holds_match"}
 
 

@@ -14,6 +14,7 @@ from starverse.app.etags import require_version
 from starverse.app.identity import Identity
 from starverse.app.offers import NodeView, node_view
 from starverse.app.platform import Platform
+from starverse.app.readiness import engine_is_away
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page, ReconcilerStatus
 from starverse.db import ledger, nodes, teams
 from starverse.db.events import Event, StoredEvent, newest, record
@@ -70,9 +71,10 @@ class LedgerAccountView:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The engine and what it cannot do."""
+    """The engine, whether it answered its loops last, and what it cannot do."""
 
     name: str
+    answers: bool
     binds_cards: bool
     multi_node: bool
     cannot: tuple[str, ...]
@@ -89,12 +91,13 @@ class DiskStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """How the platform fares."""
+    """How the platform fares. ``servers``: the URLs of those that live, the oldest first."""
 
     now: datetime
     engine: EngineStatus
     disk: DiskStatus
     database: str
+    servers: tuple[str, ...]
     reconcilers: tuple[ReconcilerStatus, ...]
     jobs: Mapping[str, int]
     cards: Mapping[str, int]
@@ -114,12 +117,13 @@ def status(platform: Platform, reconcilers: Sequence[ReconcilerStatus]) -> Statu
     now = figures(platform)
     free = bytes_free(platform)
     reserve = platform.settings.disk_reserve_bytes
-    able = platform.engine.capabilities
+    able, answers = platform.engine.capabilities, not engine_is_away(reconcilers)
     return StatusView(
         now=platform.clock.now(),
-        engine=EngineStatus(able.name, able.binds_cards, able.multi_node, able.cannot),
+        engine=EngineStatus(able.name, answers, able.binds_cards, able.multi_node, able.cannot),
         disk=DiskStatus(free, reserve, free < reserve),
-        database="sqlite" if platform.database.is_sqlite else "postgresql",
+        database=platform.database.kind,
+        servers=tuple(server.api_url for server in platform.servers()),
         reconcilers=tuple(reconcilers),
         jobs=now.jobs,
         cards=now.cards,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from starverse.app.ports import Clock, Ids, Wakeups
+from starverse.db.servers import Server
 from starverse.db.session import Database
 from starverse.engines.base import Engine
 
@@ -78,8 +79,8 @@ class Paths:
 class Platform:
     """Database, engine, clock, ids, wake-ups and settings.
 
-    ``channels`` gives the ``HOST:PORT`` at which launchers on other machines reach this server and the others
-    of its database, ``channel_ca`` the authority (PEM) that signed what they show there.
+    ``servers`` gives those of its database that live, ``channels`` the ``HOST:PORT`` at which launchers on
+    other machines reach them, ``channel_ca`` the authority (PEM) that signed what they show there.
     """
 
     database: Database
@@ -88,6 +89,7 @@ class Platform:
     ids: Ids
     wakeups: Wakeups
     settings: Settings
+    servers: Callable[[], tuple[Server, ...]] = tuple
     channels: Callable[[], tuple[str, ...]] = tuple
     channel_ca: str = ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
 
@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from starverse.app import funding
 from starverse.app.apply_decision import allocation_shares
 from starverse.app.platform import Platform
+from starverse.app.usage_memory import UsageMemory
 from starverse.db import allocations, checkpoints, inventory, jobs, ledger, metering
 from starverse.db.metering import StoredBooks
 from starverse.domain.errors import Invalid
@@ -47,20 +48,23 @@ from starverse.domain.workloads.reasons import WaitReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.specs import DependencyKind, Resources
 
-USAGE_REACH = timedelta(days=7)
-"""Usage older than seven half-lives counts less than one per cent."""
-
 _PRICED = (Tariff.ON_DEMAND, Tariff.SPOT)
 
 
-def take_snapshot(platform: Platform, now: datetime, disk_has_room: bool = True) -> Snapshot:
+def take_snapshot(
+    platform: Platform, now: datetime, disk_has_room: bool = True, usage: UsageMemory | None = None
+) -> Snapshot:
     """Nodes, what runs, what waits and why it may not start, prices and fairness, all at one instant.
 
-    ``disk_has_room`` false keeps every job from starting (the disk reserve is reached).
+    ``disk_has_room`` false keeps every job from starting (the disk reserve is reached). ``usage`` is kept
+    from round to round by whoever takes many; ``None``: the whole week is read.
     """
     with platform.database.read() as connection:
         settings = platform.settings
         reader = _Reader(connection, now, not disk_has_room, settings.start_timeout_seconds)
+        reader.usage = usage or reader.usage
+        if not platform.engine.capabilities.binds_cards:  # a wish that nobody can grant makes nobody wait
+            reader.nodes = tuple(replace(node, links=()) for node in reader.nodes)
         return reader.snapshot(settings.grace_seconds)
 
 
@@ -82,6 +86,7 @@ class _Reader:
         self.book: PriceBook = self.books.books.at(now)
         self.nodes = inventory.load_nodes(connection)
         self.unexamined = allocations.lines_not_examined(connection)
+        self.usage = UsageMemory()
         self.people: dict[str, _Person] = {}
         self.sources: dict[str, Sources] = {}
         self.starts = candidate_starts(now, start_within_seconds, self.books.books)
@@ -97,7 +102,7 @@ class _Reader:
             nodes=self.nodes,
             running=self._running(open_ones, owners),
             waiting=self._waiting(queued),
-            team_usage=self._team_usage(),
+            team_usage=self._team_usage(open_ones),
             prices=self._prices(),
             grace_seconds=grace_seconds,
         )
@@ -226,13 +231,16 @@ class _Reader:
                 prices[pool, tariff] = rate
         return prices
 
-    def _team_usage(self) -> dict[TeamId, float]:
+    def _team_usage(self, open_ones: list[Allocation]) -> dict[TeamId, float]:
+        """What ended, from memory, and what runs."""
+        standing = self.usage.ended(self.connection, self.now)
         spans: dict[TeamId, list[UsageSpan]] = defaultdict(list)
-        for team_id, cards, start, end in allocations.recent_usage(self.connection, self.now - USAGE_REACH):
-            until = min(end or self.now, self.now)
-            if start < until:
-                spans[TeamId(team_id)].append(UsageSpan(cards, start, until))
-        return {team_id: decayed_usage(own, self.now) for team_id, own in spans.items()}
+        for a in open_ones:
+            if a.cards and a.ready_at is not None and a.ready_at < self.now:
+                spans[TeamId(a.team_id)].append(UsageSpan(len(a.cards), a.ready_at, self.now))
+        for team_id, own in spans.items():
+            standing[team_id] = standing.get(team_id, 0.0) + decayed_usage(own, self.now)
+        return standing
 
     def _dependency_facts(self, queued: list[Job]) -> dict[int, tuple[TaskFact, ...]]:
         numbers = {

@@ -232,7 +232,8 @@ class JobFilter:
 @dataclass(frozen=True, slots=True)
 class ReconcilerStatus:
     """How a reconciler fares, for operators. ``failures`` counts those in a row; ``message`` is the last
-    error, or what the last activation did."""
+    error, or what the last activation did; ``away`` what did not answer it (``engine``, ``database``);
+    ``server`` the URL of the server that runs it, ``""`` where there is one only."""
 
     name: str
     healthy: bool
@@ -241,3 +242,5 @@ class ReconcilerStatus:
     last_at: datetime | None
     last_seconds: float | None
     message: str = ""
+    away: str = ""
+    server: str = ""

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import structlog
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
@@ -19,8 +18,6 @@ from starverse.db.session import Database, DatabaseAway
 
 RETRY_SECONDS = 1.0
 LISTEN_SECONDS = 1.0
-
-log = structlog.get_logger(__name__)
 
 
 class Hints:
@@ -65,8 +62,8 @@ class Hints:
                     connection.detach()
                     schema = connection.execute(text("SELECT current_schema()")).scalar_one()
                     act(connection, f"starverse_{schema}")
-            except (DBAPIError, DatabaseAway) as error:
-                log.debug("no wake-ups between servers", detail=str(error)[:200])
+            except (DBAPIError, DatabaseAway):
+                pass  # whoever needs the database says so; loops run by their periods until it is back
             if self._stopping.wait(RETRY_SECONDS):
                 return
 

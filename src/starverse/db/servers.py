@@ -41,6 +41,11 @@ def living(connection: Connection, since: datetime) -> tuple[Server, ...]:
     return tuple(Server(row.id, row.api_url, row.channel_address, row.data_id) for row in rows)
 
 
+def remove_others(connection: Connection, server_id: str) -> None:
+    """There is no other one any more."""
+    connection.execute(delete(servers).where(servers.c.id != server_id))
+
+
 def remove(connection: Connection, server_id: str) -> None:
     """It has ended."""
     connection.execute(delete(servers).where(servers.c.id == server_id))

@@ -89,6 +89,11 @@ class Database:
         self._writer = self.engine.execution_options(starverse_write=True)
 
     @property
+    def kind(self) -> str:
+        """``sqlite`` or ``postgresql``."""
+        return self.engine.dialect.name
+
+    @property
     def shared(self) -> bool:
         """Whether several servers may run on it at once."""
         return not self.is_sqlite

@@ -114,7 +114,8 @@ class LedgerAccountOut(Out):
 
 
 class ReconcilerOut(Out):
-    """``state`` is ok or failing; ``failures`` counts those in a row."""
+    """``state`` is ok or failing; ``failures`` counts those in a row; ``server`` runs it (empty: the only
+    one)."""
 
     name: str
     state: str
@@ -123,6 +124,7 @@ class ReconcilerOut(Out):
     last_run_at: InstantText | None
     last_seconds: float | None
     message: str
+    server: str
 
     @classmethod
     def made(cls, status: ReconcilerStatus) -> ReconcilerOut:
@@ -135,9 +137,10 @@ class ReconcilerOut(Out):
 
 
 class EngineOut(Out):
-    """The engine and what it cannot do."""
+    """The engine, whether it answered its loops last, and what it cannot do."""
 
     name: str
+    answers: bool
     binds_cards: bool
     multi_node: bool
     cannot: list[str]
@@ -158,6 +161,7 @@ class StatusOut(Out):
     engine: EngineOut
     disk: DiskOut
     database: str
+    servers: list[str]
     reconcilers: list[ReconcilerOut]
     jobs: dict[str, int]
     cards: dict[str, int]

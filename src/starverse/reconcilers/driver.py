@@ -18,7 +18,9 @@ import structlog
 from starverse.app.one_by_one import OTHERS_WENT_ON
 from starverse.app.ports import Clock, Wakeups
 from starverse.app.views import ReconcilerStatus
+from starverse.db.session import DatabaseAway
 from starverse.domain.errors import Conflict, StarverseError
+from starverse.engines.base import EngineUnavailable
 
 BACKOFF_SECONDS_MAX = 30.0
 RACES_MAX = 5
@@ -157,13 +159,19 @@ class Driver:
                 self._round(loop)
         if not ours:
             loop.races, loop.backs_off = 0, False
-            healthy, message = not self._turns.fault(), self._turns.why_not(name)
-            loop.status = replace(loop.status, healthy=healthy, failures=0, message=message)
+            fault = self._turns.fault()
+            loop.status = replace(
+                loop.status,
+                healthy=not fault,
+                failures=0,
+                message=self._turns.why_not(name),
+                away="database" if fault else "",
+            )
 
     def _round(self, loop: _Loop) -> None:
         name = loop.reconciler.name
         before, begun = loop.status, time.monotonic()
-        failures, message = 0, before.message if before.healthy else ""
+        failures, message, away = 0, before.message if before.healthy else "", ""
         try:
             message = loop.reconciler.act() or message
             loop.races, loop.backs_off = 0, False
@@ -172,6 +180,7 @@ class Driver:
             failures = 0 if 0 < loop.races <= RACES_MAX else before.failures + 1
             loop.backs_off = failures > 0 and OTHERS_WENT_ON not in getattr(error, "__notes__", ())
             if failures:
+                away = _who_is_away(error)
                 context = error.context if isinstance(error, StarverseError) else {}
                 message = f"{type(error).__name__}: {error}"
                 log.exception("reconciler failed", reconciler=name, context=context)
@@ -186,7 +195,14 @@ class Driver:
             last_at=self._clock.now(),
             last_seconds=time.monotonic() - begun,
             message=message,
+            away=away,
         )
+
+
+def _who_is_away(error: Exception) -> str:
+    if isinstance(error, EngineUnavailable):
+        return "engine"
+    return "database" if isinstance(error, DatabaseAway) else ""
 
 
 def backoff_seconds(period_seconds: float, failures: int) -> float:

@@ -29,11 +29,8 @@ log = structlog.get_logger(__name__)
 def make(platform: Platform) -> Reconciler:
     def act() -> str:
         with platform.database.read() as connection:
-            open_ones = allocations.open_ones(connection)
-        placed = [a for a in open_ones if a.state is AllocationState.PLACED]
-        starting = [
-            a for a in open_ones if a.state is AllocationState.STARTING and a.stop_requested_at is None
-        ]
+            placed = allocations.placed(connection, BATCH)
+            starting = [a for a in allocations.starting(connection) if a.stop_requested_at is None]
         seen = platform.engine.observe([a.id for a in starting]) if starting else {}
         again = [
             a
@@ -46,6 +43,8 @@ def make(platform: Platform) -> Reconciler:
         round_.act_on([*placed, *again][:BATCH], lambda a: a.id if _start(platform, a) else "")
         if round_.did:
             platform.wakeups.wake("observe")
+        if len(placed) == BATCH and round_.did:
+            platform.wakeups.wake("launch")  # there is more, and nobody waits for the next period
         started = len(round_.end())
         return f"submitted {started}" if started else ""
 

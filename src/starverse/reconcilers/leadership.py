@@ -209,6 +209,8 @@ class Leadership:
         with self._database.write() as connection:
             now = self._terms.clock(connection)
             servers.note_alive(connection, self.me, now)
+            if self._alone:
+                servers.remove_others(connection, self.me.id)
             since = now - timedelta(seconds=self._terms.lease_seconds)
             living = (self.me,) if self._alone else servers.living(connection, since)
             held = self._renew(connection, busy, len(living), now)
@@ -232,7 +234,8 @@ class Leadership:
             rows = [row for row in leases.load(connection) if row.name in self._names]
         free_from = datetime.max.replace(tzinfo=UTC) if self._alone else now
         shares = share_out(rows, self.me.id, living, busy, free_from)
-        reports = {status.name: _write_report(status) for status in self._statuses()}
+        own = (replace(status, server=self.me.api_url) for status in self._statuses())
+        reports = {} if self._alone else {status.name: _write_report(status) for status in own}
         held: dict[str, Lease] = {}
         for row in shares.keep:
             if leases.renew(connection, row, until, reports.get(row.name, "")):

@@ -10,6 +10,7 @@ from starverse.app.apply_decision import apply_decision
 from starverse.app.disk_space import may_start_anything
 from starverse.app.platform import Platform
 from starverse.app.snapshot import take_snapshot
+from starverse.app.usage_memory import UsageMemory
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.scheduling.decide import decide
 from starverse.domain.scheduling.linter import lint
@@ -19,9 +20,11 @@ PERIOD_SECONDS = 1.0
 
 
 def make(platform: Platform) -> Reconciler:
+    usage = UsageMemory()
+
     def act() -> str:
         now = platform.clock.now()
-        snapshot = take_snapshot(platform, now, may_start_anything(platform))
+        snapshot = take_snapshot(platform, now, may_start_anything(platform), usage)
         if not snapshot.waiting and not snapshot.running:
             return ""
         decision = decide(snapshot, now)

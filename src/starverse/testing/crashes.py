@@ -20,25 +20,44 @@ from starverse.domain.cluster import NodeReport
 from starverse.domain.workloads.launch import Desired, LaunchSpec
 from starverse.engines.base import Capabilities, Engine, Observation
 
+OUTSIDE = ("before submit", "before steer", "before clean", "after a commit", "after running")
+"""Where no transaction is open."""
+
 
 class SimulatedCrash(BaseException):
     """The server is gone at this point; only a new one over the same database and engine goes on."""
 
 
 class CrashPoints:
-    """Counts the steps that a server takes; when armed, the server dies at one of them."""
+    """Counts the steps that a server takes; when armed, the server dies at one of them, or hangs there.
+
+    It hangs outside of transactions only: within one, its database's server would hang with it.
+    """
 
     def __init__(self) -> None:
         self.passed = 0
         self._left: int | None = None
+        self._hangs_in: int | None = None
+        self._meanwhile: Callable[[], None] = lambda: None
 
     def arm(self, steps: int | None) -> None:
         """Die after so many more steps; ``None``: live on."""
         self._left = steps
 
+    def hang(self, steps: int | None, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Hang at the first point outside of a transaction after so many more steps, while ``meanwhile``
+        happens to others; ``None``: do not."""
+        self._hangs_in, self._meanwhile = steps, meanwhile
+
     def step(self, where: str) -> None:
         """A point that may be the last one."""
         self.passed += 1
+        if self._hangs_in is not None:
+            self._hangs_in -= 1
+            if self._hangs_in < 0 and where.startswith(OUTSIDE):
+                dies_in, self._left, self._hangs_in = self._left, None, None
+                self._meanwhile()
+                self._left = dies_in
         if self._left is None:
             return
         self._left -= 1

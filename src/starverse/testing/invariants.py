@@ -7,7 +7,7 @@ what ran and when. ``TICK`` holds after every tick, ``END`` once everything has 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -26,6 +26,7 @@ from starverse.domain.workloads.states import (
     ALLOCATION_TRANSITIONS,
     ENDED_JOB_STATES,
     JOB_TRANSITIONS,
+    AllocationState,
     JobState,
     path,
 )
@@ -73,7 +74,7 @@ class Picture:
 
 @dataclass(slots=True)
 class Inspector:
-    """Looks at a world after each tick. ``swept``: a whole round of the sweep ran since the last look."""
+    """Looks at a world after each tick."""
 
     world: SimulatedWorld
     misled: list[tuple[datetime, datetime]] = field(default_factory=list)
@@ -83,8 +84,10 @@ class Inspector:
     _sequence: int = -1
     _settled: set[str] = field(default_factory=set)
 
-    def tick(self, *, swept: bool) -> list[Broken]:
-        """Every invariant of ``TICK``, and that a sweep leaves nothing running that nobody owns."""
+    def tick(self, done: Collection[str] = ()) -> list[Broken]:
+        """Every invariant of ``TICK``; that a sweep leaves nothing running that nobody owns, and that an
+        observing leaves no card with another than who has it. ``done``: the loops that had a whole round
+        since the last look."""
         with self.world.database.read() as connection:
             picture = self._look(connection)
             broken = list(self._ledger(connection))
@@ -105,7 +108,9 @@ class Inspector:
             for run in picture.live()
             if not picture.allocations[run.spec.allocation_id].open
         )
-        if swept and self._unowned & unowned:
+        if "observe" in done:
+            broken += _cards_as_bound(picture)
+        if "sweep" in done and self._unowned & unowned:
             broken.append(Broken("nothing_unowned_runs", f"{sorted(self._unowned & unowned)} ran on"))
         picture.before = None
         self._last, self._unowned = picture, unowned
@@ -238,9 +243,24 @@ def _cards_once(p: Picture) -> Iterator[Broken]:
     for card, count in Counter(card for card, _ in p.open_cards).items():
         if count > 1:
             yield Broken("cards_once", f"{card} is in {count} open allocations")
-    for card_id, count in Counter(c.card_id for run in p.live() for c in run.spec.cards).items():
+    for card_id, count in Counter(card for run in p.live() for card in cards_of(run)).items():
         if count > 1:
             yield Broken("cards_once", f"{count} launchers run on {card_id}")
+
+
+def cards_of(run: FakeLauncher) -> set[str]:
+    """The cards that a launcher really has, as its nodes name them."""
+    if run.state.bound is None:
+        return {card.card_id for card in run.spec.cards}
+    return {f"{node}:{index}" for node, indices in run.state.bound for index in indices}
+
+
+def _cards_as_bound(p: Picture) -> Iterator[Broken]:
+    """Whoever runs has on record the cards that it really has."""
+    for run in p.live():
+        a = p.allocations[run.spec.allocation_id]
+        if a.state is AllocationState.RUNNING and set(a.cards) != cards_of(run):
+            yield Broken("cards_as_bound", f"{a.id} has {sorted(a.cards)}, really {sorted(cards_of(run))}")
 
 
 def _cards_free_again(p: Picture) -> Iterator[Broken]:

@@ -1,22 +1,29 @@
-"""A world from a seed: its nodes, what happens to its runs, its clock that may jump, its servers that die."""
+"""A world from a seed: its nodes, what happens to its runs, its clock that may jump, its servers that die.
+
+One to three servers share it, as several share a PostgreSQL: each runs the loops whose leases it holds.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from starverse.app.platform import Platform
-from starverse.app.ports import SystemClock
+from starverse.app.ports import SystemClock, Wakeups
+from starverse.app.servers import KnownServers, Server
 from starverse.checkpoint.manifest import folder_name
 from starverse.db.session import Database
 from starverse.domain.cluster import NodeReport
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.engines.fake import Call, FakeRun, Trouble
+from starverse.main import make_reconcilers
+from starverse.reconcilers.driver import Reconciler
+from starverse.reconcilers.leadership import Leadership, Terms
 from starverse.testing.crashes import CrashingClock, CrashingDatabase, CrashingEngine, CrashPoints, SeededIds
 from starverse.testing.node_reports import node_report
 from starverse.testing.platforms import make_platform
@@ -27,11 +34,23 @@ STEP_ZERO = 1_700_000_000
 """Steps of checkpoints are seconds since this instant of the epoch (as in :class:`World`)."""
 
 
+@dataclass(slots=True)
+class SimulatedServer:
+    """One server: its own connections, its loops, and the leases that it holds."""
+
+    name: str
+    database: CrashingDatabase
+    platform: Platform
+    reconcilers: list[Reconciler]
+    leadership: Leadership
+
+
 class SimulatedWorld(World):
     """A :class:`World` whose every surprise comes from ``seed``.
 
-    ``clock`` is the true time, which launchers keep. The server's wall clock reads ``behind`` less, as one
-    that was set back. ``database`` is for looking from outside; servers use their own, which dies with them.
+    ``clock`` is the true time, which launchers and the database keep. The servers' wall clocks read
+    ``behind`` less, as one that was set back. ``database`` is for looking from outside; servers use their
+    own, which die with them. In two worlds of five the engine binds the cards itself.
     """
 
     def __init__(self, seed: int, database: Database, data: Path) -> None:
@@ -43,38 +62,77 @@ class SimulatedWorld(World):
         self.trouble_share = 0.0
         self.damaged: set[tuple[str, str]] = set()
         self.published: set[tuple[str, str]] = set()
-        self.servers = 0
-        self._server_database: CrashingDatabase | None = None
+        self.started = 0
+        self.servers: list[SimulatedServer] = []
         self._trouble_random = random.Random(f"{seed}:trouble")
+        self._bind_random = random.Random(f"{seed}:bind")
         nodes = _random_nodes(self.random)
-        super().__init__(database, data, nodes=nodes, trouble=self._trouble, lease_seconds=30)
+        self._how_many = self.random.choice([1, 2, 2, 3])
+        bind = self._bind if self.random.random() < 0.4 else None
+        super().__init__(database, data, nodes=nodes, trouble=self._trouble, bind=bind, lease_seconds=30)
         self.clock.advance(hours=self.random.uniform(0, 24))
 
-    def make_platform(self) -> Platform:
+    def restart(self) -> None:
+        """Every server dies, and as many new ones take over."""
+        self.close()
+        self.servers = [self._start_server() for _ in range(self._how_many)]
+        self._look_through(self.servers[0])
+
+    def replace_server(self, dead: SimulatedServer) -> SimulatedServer:
+        """One server died: another one starts, and knows nothing but what is on record."""
         self.points.arm(None)
-        if self._server_database is not None:
-            self._server_database.close()
-        self.servers += 1
-        self._server_database = CrashingDatabase(self.database.url, self.points)
+        self.points.hang(None)
+        dead.database.close()
+        new = self._start_server()
+        self.servers[self.servers.index(dead)] = new
+        self._look_through(self.servers[0])
+        return new
+
+    def look_through_any(self) -> SimulatedServer:
+        """The next request goes to one of the servers."""
+        server = self.random.choice(self.servers)
+        self._look_through(server)
+        return server
+
+    def _look_through(self, server: SimulatedServer) -> None:
+        self.platform, self.reconcilers = server.platform, server.reconcilers
+
+    def _start_server(self) -> SimulatedServer:
+        self.points.arm(None)
+        self.started += 1
+        name = f"server-{self.started}"
+        database = CrashingDatabase(self.database.url, self.points)
         clock = SystemClock(self.wall_clock, lambda: self.clock.now().timestamp())
         settings: dict[str, Any] = self.settings
-        return make_platform(
-            self._server_database,
+        platform = make_platform(
+            database,
             self.data,
             CrashingEngine(self.engine, self.points),
             clock=CrashingClock(clock, self.points),
-            ids=SeededIds(f"{self.seed}:{self.servers}", self.clock.now),
+            ids=SeededIds(f"{self.seed}:{self.started}", self.clock.now),
             **settings,
         )
+        reconcilers = make_reconcilers(platform)
+        terms = Terms(
+            alone=False,
+            clock=lambda _: self.clock.now(),
+            elapsed=lambda: self.clock.now().timestamp(),
+        )
+        names = [reconciler.name for reconciler in reconcilers]
+        leadership = Leadership(database, KnownServers(Server(name)), names, Wakeups(), terms)
+        return SimulatedServer(name, database, platform, reconcilers, leadership)
 
     def wall_clock(self) -> datetime:
         """What the server's machine shows: behind the true time after it was set back."""
         return self.clock.now() - self.behind
 
     def close(self) -> None:
-        """The last server goes too."""
-        if self._server_database is not None:
-            self._server_database.close()
+        """The last servers go too."""
+        self.points.arm(None)
+        self.points.hang(None)
+        for server in self.servers:
+            server.database.close()
+        self.servers = []
 
     def set_reports(self, reports: Sequence[NodeReport]) -> None:
         """What the engine sees of its nodes from now on."""
@@ -84,6 +142,9 @@ class SimulatedWorld(World):
         if not self.trouble_share or self._trouble_random.random() >= self.trouble_share:
             return None
         return self._trouble_random.choice(list(Trouble))
+
+    def _bind(self, _spec: LaunchSpec, _node: str, free: Sequence[int], count: int) -> Sequence[int]:
+        return self._bind_random.sample(free, min(count, len(free)))
 
     def _plan(self, spec: LaunchSpec) -> FakeRun:
         """What happens to one run: the same for the same job and attempt, whatever else happens."""

@@ -34,10 +34,10 @@ from starverse.db.tables import metadata
 from starverse.domain.errors import Conflict, InvariantBroken, StarverseError
 from starverse.domain.workloads.states import JobState
 from starverse.engines.base import EngineUnavailable
-from starverse.reconcilers.driver import Reconciler
+from starverse.reconcilers.leadership import LEASE_SECONDS
 from starverse.testing.crashes import SimulatedCrash
 from starverse.testing.invariants import Broken, Inspector
-from starverse.testing.simulated_world import SimulatedWorld
+from starverse.testing.simulated_world import SimulatedServer, SimulatedWorld
 from starverse.testing.simulation_moves import Moves, make_cast
 
 STEPS_DEFAULT = 150
@@ -56,6 +56,7 @@ class Outcome:
     seed: int
     steps: int
     crashes: int = 0
+    hangs: int = 0
     rounds: int = 0
     jobs: int = 0
     allocations: int = 0
@@ -83,9 +84,10 @@ class Simulation:
             self._pass_time()
             self._note_wrong_clock()
             if self.random.random() < 0.5:
-                self._survive(self._move)
-            swept = self._round(self.random.sample(range(len(self.world.reconcilers)), self._how_many()))
-            self._check(self.inspector.tick(swept=swept))
+                self._survive(self._move, self.world.look_through_any())
+            self._beat()
+            done = self._round(self.random.sample(range(len(self.world.reconcilers)), self._how_many()))
+            self._check(self.inspector.tick(done))
         self._come_to_rest()
         outcome = self.outcome
         outcome.jobs = len(self.cast.jobs)
@@ -132,45 +134,88 @@ class Simulation:
             self._say(f"refused: {type(refused).__name__}")
         return True
 
-    def _round(self, order: Sequence[int]) -> bool:
-        """Reconcilers in this order, each of which may be the server's last; whether the sweep went well."""
-        swept = False
-        self.outcome.rounds += 1
-        for index in order:
-            reconciler = self.world.reconcilers[index]
-            done = self._survive(partial(self._act, reconciler))
-            swept |= done and reconciler.name == "sweep"
-        return swept
+    def _beat(self) -> None:
+        """Servers keep and take leases; one that hangs misses it, and may lose what it has."""
+        for server in list(self.world.servers):
+            if self.world.calm or self.random.random() < 0.85:
+                self._survive(partial(self._beat_of, server), server)
 
-    def _act(self, reconciler: Reconciler) -> bool:
+    def _beat_of(self, server: SimulatedServer) -> bool:
         try:
-            did = reconciler.act()
-        except (Conflict, EngineUnavailable) as later:
-            self._say(f"{reconciler.name}: {type(later).__name__}")
+            server.leadership.beat()
+        except Conflict:
             return False
-        if did:
-            self._say(f"{reconciler.name}: {did}")
         return True
 
-    def _survive(self, act: Callable[[], bool]) -> bool:
-        """Do it; when the server dies of it, a new one takes over. Whether it was done."""
+    def _round(self, order: Sequence[int]) -> set[str]:
+        """Loops in this order, each by the server that holds its lease, each of which may be its last; the
+        names of those that went well."""
+        done: set[str] = set()
+        self.outcome.rounds += 1
+        for index in order:
+            for server in self.random.sample(self.world.servers, len(self.world.servers)):
+                name = server.reconcilers[index].name
+                if server.leadership.holds(name) and self._survive(partial(self._act, server, index), server):
+                    done.add(name)
+        return done
+
+    def _act(self, server: SimulatedServer, index: int) -> bool:
+        reconciler = server.reconcilers[index]
+        try:
+            with server.leadership.round_of(reconciler.name) as ours:
+                did = reconciler.act() if ours else ""
+        except (Conflict, EngineUnavailable) as later:
+            self._say(f"{server.name} {reconciler.name}: {type(later).__name__}")
+            return False
+        if did:
+            self._say(f"{server.name} {reconciler.name}: {did}")
+        return ours
+
+    def _survive(self, act: Callable[[], bool], server: SimulatedServer) -> bool:
+        """Do it; when the server dies of it, a new one takes its place. Whether it was done."""
+        points = self.world.points
         if not self.world.calm and self.random.random() < 0.06:
-            self.world.points.arm(int(self.random.expovariate(1 / 25)))
+            points.arm(int(self.random.expovariate(1 / 25)))
+        if not self.world.calm and len(self.world.servers) > 1 and self.random.random() < 0.05:
+            points.hang(int(self.random.expovariate(1 / 15)), partial(self._others_go_on, server))
         try:
             return act()
         except SimulatedCrash as crash:
-            self._say(f"the server dies: {crash}")
+            self._say(f"{server.name} dies: {crash}")
+            self.outcome.crashes += 1
             self._let_pass(self.random.choice([0.0, 1.0, 30.0, 400.0]))
-            self._restart()
+            self._look_at_nodes(self.world.replace_server(server))
             return False
         finally:
-            self.world.points.arm(None)
+            points.arm(None)
+            points.hang(None)
+
+    def _others_go_on(self, hangs: SimulatedServer) -> None:
+        """What happens while a server hangs within a round: its leases run out, others take them."""
+        self.outcome.hangs += 1
+        self._say(f"{hangs.name} hangs")
+        self._let_pass(self.random.uniform(LEASE_SECONDS, 3 * LEASE_SECONDS))
+        for server in self.world.servers:
+            if server is hangs:
+                continue
+            self._beat_of(server)
+            for index in self.random.sample(range(len(server.reconcilers)), len(server.reconcilers)):
+                if server.leadership.holds(server.reconcilers[index].name):
+                    self._act(server, index)
 
     def _restart(self) -> None:
         self.outcome.crashes += 1
         self.world.restart()
-        with contextlib.suppress(EngineUnavailable):
-            self.world.run_reconciler("inventory")
+        for server in self.world.servers:
+            self._look_at_nodes(server)
+
+    def _look_at_nodes(self, server: SimulatedServer) -> None:
+        """As a server does first."""
+        with contextlib.suppress(EngineUnavailable, Conflict):
+            server.leadership.beat()
+            with server.leadership.round_of("inventory") as ours:
+                if ours:
+                    next(r for r in server.reconcilers if r.name == "inventory").act()
 
     def _come_to_rest(self) -> None:
         """No more trouble, all nodes and cards well, time enough: everything ends, or waits with a reason."""
@@ -178,7 +223,7 @@ class Simulation:
         world.calm, world.trouble_share, world.behind = True, 0.0, timedelta(0)
         self._note_wrong_clock()
         self.moves.heal()
-        world.restart()
+        self._restart()
         for report in world.engine.reports:
             admin.set_drained(world.platform, self.cast.operator, report.node_id, False, None)
             for card in report.cards:
@@ -188,8 +233,9 @@ class Simulation:
         for number in range(REST_ROUNDS_MAX):
             self._let_pass(5 if number < 10 else 60 if number < 20 else 400)
             before = len(self.history)
+            self._beat()
             self._round(everyone)
-            self._check(self.inspector.tick(swept=True))
+            self._check(self.inspector.tick({"sweep", "observe"}))
             quiet = 0 if len(self.history) > before or self._something_goes_on() else quiet + 1
             if quiet > 2 and not self._skip_to_next_event():
                 break

@@ -163,13 +163,15 @@ class FakeEngine:
             for index in indices
         }
         by_node = {report.node_id: report.cards for report in self.reports}
+        if not by_node.keys() >= set(launch.node_names):
+            raise EngineUnavailable("submit: a node is away")
         bound = []
         for node in launch.node_names:
             wanted = launch.cards_of(node)
             models = {card.model for card in wanted}
             free = [
                 card.index
-                for card in by_node.get(node, ())
+                for card in by_node[node]
                 if card.model in models and (node, card.index) not in taken
             ]
             bound.append((node, tuple(sorted(bind(launch, node, free, len(wanted))))))
