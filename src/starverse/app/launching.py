@@ -203,6 +203,7 @@ def launch_spec(
         nodes=allocation.nodes,
         binds_cards=platform.engine.capabilities.binds_cards,
         fabric=allocation.fabric,
+        disk_reserve_bytes=settings.disk_reserve_bytes,
     )
 
 

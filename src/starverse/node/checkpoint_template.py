@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import errno
 import os
 import shutil
 from collections.abc import Mapping
@@ -32,6 +33,7 @@ from starverse.checkpoint.manifest import (
 from starverse.checkpoint.publish import Origin, Writing
 from starverse.checkpoint.retention import prune
 from starverse.checkpoint.tree import CopyRules, SourceChanged, Tree, copy_files, make_folders, scan
+from starverse.node.disk_reserve import room_bytes
 
 CONTENT = "folder"
 """Where the copied folder lies inside a checkpoint."""
@@ -75,13 +77,17 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The ``folder`` (relative to ``workspace``) to copy, the checkpoint folder ``root``, who publishes."""
+    """The ``folder`` (relative to ``workspace``) to copy, the checkpoint folder ``root``, who publishes.
+
+    A copy that would leave less than ``reserve_bytes`` of its disk free is not begun.
+    """
 
     workspace: Path
     folder: str
     root: Path
     origin: Origin = field(default_factory=Origin)
     keep_last: int = 3
+    reserve_bytes: int = 0
 
     def __post_init__(self) -> None:
         try:
@@ -109,6 +115,7 @@ def publish_copy(template: Template, rehash: Rehash = Rehash.RECENT) -> CopyResu
     step = max((item.step for item in published(template.root)), default=0) + 1
     with Writing(template.root, step, template.origin) as writing:
         try:
+            _require_room(writing.folder, sum(mark.size for mark in before.files.values()), template)
             entries = copy_as_it_was(template, before, writing.folder, rehash)
         except SourceChanged as change:
             return CopyResult(CopyOutcome.VOIDED, reason=f"void: {change}", skipped=before.skipped)
@@ -145,6 +152,12 @@ def restore_copy(template: Template) -> Published | None:
         _remove(old)
         return item
     return None
+
+
+def _require_room(place: Path, size: int, template: Template) -> None:
+    if size > max(0, room_bytes(place, template.reserve_bytes)):
+        reason = f"a copy of {size} bytes would use up the disk's reserve"
+        raise OSError(errno.ENOSPC, reason)
 
 
 def copy_as_it_was(template: Template, before: Tree, folder: Path, rehash: Rehash) -> dict[str, FileEntry]:
@@ -218,6 +231,7 @@ def _restored_aside(template: Template, checkpoint: Path, manifest: Manifest) ->
         raise SourceChanged(f"{checkpoint.name} was not made by the template")
     aside = _plain_parent(template) / f".{Path(template.folder).name}.restored"
     _remove(aside)
+    _require_room(aside.parent, sum(entry.size for entry in manifest.files), template)
     try:
         _fill(aside, checkpoint, manifest)
     except BaseException:

@@ -35,8 +35,7 @@ from starverse.node.environment import job_environment
 from starverse.node.folder import AllocationFolder, write_atomically
 from starverse.node.host_setup import HostSetup, find_host_setup
 from starverse.node.limits import Cgroups, remove_cgroups
-from starverse.node.log_cap import cap_log
-from starverse.node.logs import OutputCopier, log_paths, open_log, plan_copies
+from starverse.node.log_keeping import LogKeeper, open_logs
 from starverse.node.preparation import make_folders
 from starverse.node.sandbox import syscalls
 from starverse.node.sandbox.bwrap import BwrapDriver
@@ -65,11 +64,9 @@ class Launcher:
         self.workload: Workload | None = None
         self.cgroups: Cgroups | None = None
         self.proxy: ApiProxy | None = None
-        self.copier: OutputCopier | None = None
+        self.outputs: LogKeeper | None = None
         self.template_act: subprocess.Popen[str] | None = None
         self.template_at = float("inf")
-        self.logs: tuple[int, ...] = ()
-        self.punched: dict[int, int] = {}
         self.given: Notice | None = None
         self.term_at: float | None = None
         self.killed = False
@@ -105,11 +102,7 @@ class Launcher:
         if driver.name == "process":
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         make_folders(self.spec, self.folder)
-        output, error = log_paths(self.spec)
-        self.logs = (open_log(output),) if error == output else (open_log(output), open_log(error))
-        for refused in plan_copies(self.spec, self.folder):
-            self._say(refused)
-        self.copier = OutputCopier(self.folder, self.spec.unix_uid)
+        outputs = self.outputs = open_logs(self.spec, self.folder)
         self._perform_template("restore")
         if self._is_unwanted():
             return
@@ -121,7 +114,7 @@ class Launcher:
         self.workload = Workload(self.spec, self.folder, driver)
         environment = job_environment(self.spec, places, host.python)
         assert self.cgroups is not None
-        self.workload.start(host, environment, (self.logs[0], self.logs[-1]), self.cgroups)
+        self.workload.start(host, environment, (outputs.logs[0], outputs.logs[-1]), self.cgroups)
         if self.proxy is not None:
             self.proxy.serve()
         if self.spec.template is not None:
@@ -154,7 +147,7 @@ class Launcher:
 
     def _wait(self, workload: Workload) -> None:
         now = self.clock.now()
-        wake = [self.beat_at]
+        wake = [self.beat_at] if self.outputs is None else [self.beat_at, self.outputs.wake_at]
         if self.given is not None and self.term_at is None:
             wake.append(self.given.deadline)
         if self.term_at is not None and not self.killed:
@@ -191,6 +184,8 @@ class Launcher:
                 self._stop(workload, self.given.stopped_by)
         self._watch_memory(workload)
         self._leave(workload, now)
+        if self.outputs is not None:
+            self.outputs.tend(now)
         if now >= self.beat_at:
             self._beat(now)
 
@@ -302,18 +297,12 @@ class Launcher:
         with contextlib.suppress(OSError):  # a full disk stops no workload
             self.folder.write_state(self.state)
         self.channel.tell(self.state, now)
-        if self.copier is not None:
-            self.copier.step()
-        for log in self.logs:
-            with contextlib.suppress(OSError):  # no holes here: `doctor` says so
-                self.punched[log] = cap_log(log, self.spec.log_cap_bytes, self.punched.get(log, 0))
         self._tend_template(now)
 
     def _say(self, line: str) -> None:
         """A line of ours in the workload's log."""
-        if self.logs:
-            with contextlib.suppress(OSError):
-                os.write(self.logs[-1], f"starverse: {line}\n".encode())
+        if self.outputs is not None:
+            self.outputs.say(line)
 
     # -- checkpoint template
 
@@ -380,8 +369,8 @@ class Launcher:
         self.state = replace(self.state, **self._outcome(), ended_at=ended_at)
         if self.state.ready_at is not None:
             self._perform_template("final")
-        if self.copier is not None:
-            self.copier.finish()
+        if self.outputs is not None:
+            self.outputs.finish(self._breathe)
         if self.cgroups is not None:
             remove_cgroups(self.cgroups.all_folders())
         if self.proxy is not None:

@@ -12,10 +12,12 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from starverse.domain.workloads.launch import LaunchSpec
+from starverse.node.disk_reserve import room_bytes
 from starverse.node.folder import AllocationFolder, write_atomically
 
 _CHUNK = 1 << 20
@@ -145,26 +147,45 @@ def _open_regular(name: str, folder: int, owner: int | None, create: bool) -> in
     return handle
 
 
-class OutputCopier:
-    """Copies what the logs have grown by. Problems with the copy never touch the log."""
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A copy that waits at byte ``at`` of its log since the disk is down to its reserve."""
 
-    def __init__(self, folder: AllocationFolder, owner: int | None) -> None:
+    path: str
+    at: int
+
+
+class OutputCopier:
+    """Copies what the logs have grown by. Problems with the copy never touch the log.
+
+    Copying pauses where the disk of the output file is down to ``reserve_bytes``, and goes on by itself.
+    What is a hole in the log becomes one in the copy.
+    """
+
+    def __init__(self, folder: AllocationFolder, owner: int | None, reserve_bytes: int) -> None:
         try:
             records = json.loads((folder / "outputs.json").read_text())
         except (FileNotFoundError, ValueError):
             records = []
         self._copies = [Copy(*record) for record in records]
         self._owner = owner
+        self._reserve_bytes = reserve_bytes
         self._done: dict[str, int] = {}
+        self._paused: dict[str, Paused] = {}
+
+    @property
+    def paused(self) -> tuple[Paused, ...]:
+        """The copies that wait for room on their disk."""
+        return tuple(self._paused.values())
 
     def step(self, bytes_max: int = 4 * _CHUNK) -> bool:
-        """Copy at most ``bytes_max`` of each log; answers whether more is waiting."""
+        """Copy at most ``bytes_max`` of each log; answers whether more is waiting that there is room for."""
         return any([self._advance(copy, bytes_max) for copy in self._copies])  # noqa: C419  (all must run)
 
-    def finish(self) -> None:
-        """Copy all that is there."""
+    def finish(self, breathe: Callable[[], None] = lambda: None) -> None:
+        """Copy all that is there and finds room; ``breathe`` is called in between."""
         while self.step(64 * _CHUNK):
-            pass
+            breathe()
 
     def _advance(self, copy: Copy, bytes_max: int) -> bool:
         try:
@@ -189,18 +210,45 @@ class OutputCopier:
         log, target = handles
         there = max(0, os.fstat(target).st_size - copy.base)
         offset = self._done.get(copy.log, min(there, end))
-        stop = min(end, offset + bytes_max)
-        while offset < stop:
-            part = os.pread(log, min(_CHUNK, stop - offset), offset)
+        left = bytes_max
+        while offset < end and left > 0:
+            begin, stop = _next_data(log, offset, end)
+            if begin > offset:
+                _lengthen(target, copy.base + begin)
+                offset = self._done[copy.log] = begin
+                continue
+            count = min(_CHUNK, stop - offset, left, room_bytes(target, self._reserve_bytes))
+            if count <= 0:
+                self._paused[copy.log] = Paused(copy.path, offset)
+                return False
+            part = os.pread(log, count, offset)
             if not part:
                 break
-            os.pwrite(target, part, copy.base + offset)
-            offset += len(part)
+            offset += os.pwrite(target, part, copy.base + offset)
+            left -= len(part)
             self._done[copy.log] = offset
+        self._paused.pop(copy.log, None)
         return offset < end
+
+
+def _next_data(log: int, offset: int, end: int) -> tuple[int, int]:
+    """The next span of bytes that are really there; begins and ends at ``end`` where only a hole follows."""
+    try:
+        begin = min(end, os.lseek(log, offset, os.SEEK_DATA))
+        return begin, min(end, os.lseek(log, begin, os.SEEK_HOLE)) if begin < end else end
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return end, end
+        raise
+
+
+def _lengthen(target: int, size: int) -> None:
+    if os.fstat(target).st_size < size:
+        os.ftruncate(target, size)
 
 
 def finish_outputs(folder: str | Path) -> None:
     """Complete the copies of an ended allocation, as its launcher would have; harmless to repeat."""
     place = AllocationFolder(folder)
-    OutputCopier(place, place.read_spec().unix_uid).finish()
+    spec = place.read_spec()
+    OutputCopier(place, spec.unix_uid, spec.disk_reserve_bytes).finish()

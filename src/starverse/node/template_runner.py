@@ -38,7 +38,9 @@ def perform(spec: LaunchSpec, workspace: Path, checkpoints: Path, act: str) -> s
     if spec.template is None:
         return ""
     origin = Origin(attempt=spec.attempt, run=spec.job_id)
-    template = Template(workspace, spec.template.folder, checkpoints, origin)
+    template = Template(
+        workspace, spec.template.folder, checkpoints, origin, reserve_bytes=spec.disk_reserve_bytes
+    )
     if act == "restore":
         item = restore_copy(template)
         return "" if item is None else f"checkpoint {item.path.name} restored to {spec.template.folder}"

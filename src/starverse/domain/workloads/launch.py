@@ -79,7 +79,7 @@ class LaunchSpec:
     ``nodes`` are all nodes in the order of their node numbers, ``()`` means ``node`` alone; read
     :attr:`node_names`. ``limits`` hold on each. ``binds_cards`` false: how many ``cards`` a node has stands,
     which ones is read from what the engine bound. ``fabric`` is ``ib``, ``roce`` or ``eth``, ``""``: nobody
-    said.
+    said. What launchers write for the workload leaves ``disk_reserve_bytes`` of each disk free.
     """
 
     allocation_id: str
@@ -123,6 +123,7 @@ class LaunchSpec:
     binds_cards: bool = True
     channel_ca: str = ""
     fabric: str = ""
+    disk_reserve_bytes: int = 1024**3
     version: int = PROTOCOL_VERSION
 
     @property
