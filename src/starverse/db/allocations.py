@@ -19,6 +19,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    text,
     union_all,
     update,
 )
@@ -67,6 +68,10 @@ def _selecting(where: ColumnElement[bool]) -> Select[Any]:
 
 _GET = Prepared(_selecting(allocations.c.id == bindparam("wanted")))
 _OPEN_ONES = Prepared(_selecting(_IS_OPEN))
+_PLACED = Prepared(
+    _selecting(allocations.c.state == AllocationState.PLACED).limit(bindparam("most", type_=Integer))
+)
+_STARTING = Prepared(_selecting(allocations.c.state == AllocationState.STARTING))
 _OPEN_ON = Prepared(
     _selecting(
         allocations.c.id.in_(
@@ -74,7 +79,7 @@ _OPEN_ON = Prepared(
                 select(allocation_cards.c.allocation_id)
                 .join(cards, cards.c.id == allocation_cards.c.card_id)
                 .where(among(cards.c.node_id, "nodes"), allocation_cards.c.open),
-                select(allocations.c.id).where(_IS_OPEN, allocations.c.card_count == 0),
+                select(allocations.c.id).where(_IS_OPEN, text("allocations.card_count = 0")),
             )
         )
     )
@@ -133,6 +138,16 @@ def get(connection: Connection, allocation_id: str) -> Allocation | None:
 def open_ones(connection: Connection) -> list[Allocation]:
     """All that hold cards now, oldest first."""
     return _read(connection, _OPEN_ONES.rows(connection))
+
+
+def placed(connection: Connection, limit: int) -> list[Allocation]:
+    """The oldest that were placed and not handed to their engine yet."""
+    return _read(connection, _PLACED.rows(connection, most=limit))
+
+
+def starting(connection: Connection) -> list[Allocation]:
+    """Those that their engine has and whose script does not run yet, oldest first."""
+    return _read(connection, _STARTING.rows(connection))
 
 
 def open_on(connection: Connection, node_ids: Collection[str]) -> list[Allocation]:
@@ -233,20 +248,30 @@ def promises(connection: Connection, job_ids: Collection[str]) -> dict[str, date
     return {job_id: at for job_id, at in given.items() if job_id not in last or last[job_id] < at}
 
 
-_USAGE = Prepared(
-    select(
-        allocations.c.team_id, allocations.c.card_count, allocations.c.ready_at, allocations.c.ended_at
-    ).where(
-        allocations.c.card_count > 0,
-        allocations.c.ready_at.is_not(None),
-        allocations.c.ended_at.is_(None) | (allocations.c.ended_at >= bindparam("since", type_=UtcTime)),
+_SPANS = select(
+    allocations.c.id,
+    allocations.c.team_id,
+    allocations.c.card_count,
+    allocations.c.ready_at,
+    allocations.c.ended_at,
+    allocations.c.closed_at,
+).where(allocations.c.card_count > 0, allocations.c.ready_at.is_not(None))
+_ENDED_SINCE = Prepared(
+    _SPANS.where(
+        allocations.c.ended_at >= bindparam("since", type_=UtcTime), allocations.c.closed_at.is_not(None)
     )
 )
+_CLOSED_SINCE = Prepared(_SPANS.where(allocations.c.closed_at >= bindparam("since", type_=UtcTime)))
 
 
-def recent_usage(connection: Connection, since: datetime) -> list[tuple[str, int, datetime, datetime | None]]:
-    """(team, cards, ready, ended or ``None``) of what ran at or after ``since``."""
-    return _USAGE.rows(connection, since=since)
+def ended_since(connection: Connection, since: datetime) -> list[Any]:
+    """(id, team_id, card_count, ready_at, ended_at, closed_at) of what used cards and ended since then."""
+    return _ENDED_SINCE.rows(connection, since=since)
+
+
+def closed_since(connection: Connection, since: datetime) -> list[Any]:
+    """The same of what was recorded as ended since then, whenever it ended."""
+    return _CLOSED_SINCE.rows(connection, since=since)
 
 
 def _read(connection: Connection, rows: list[Any]) -> list[Allocation]:

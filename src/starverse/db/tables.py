@@ -73,6 +73,7 @@ team_members = Table(
     Column("account_id", IdText, ForeignKey("accounts.id"), primary_key=True),
     Column("role", String(16), nullable=False),
     CheckConstraint("role IN ('owner', 'member')", name="role_known"),
+    Index("ix_team_members_account_id", "account_id"),
 )
 
 tokens = Table(
@@ -237,6 +238,7 @@ jobs = Table(
     Index("uq_jobs_number_array_index", "number", text("coalesce(array_index, -1)"), unique=True),
     Index("ix_jobs_state_submitted_at", "state", "submitted_at"),
     Index("ix_jobs_team_id_number", "team_id", "number"),
+    Index("ix_jobs_team_id_state", "team_id", "state"),
     Index("ix_jobs_workspace_id", "workspace_id"),
     Index("ix_jobs_checkpoints_id", "checkpoints_id"),
     Index("ix_jobs_ended_at", "ended_at"),
@@ -297,6 +299,13 @@ allocations = Table(
     Index("ix_allocations_state", "state"),
     Index("ix_allocations_team_id", "team_id"),
     Index("ix_allocations_ended_at", "ended_at"),
+    Index("ix_allocations_closed_at", "closed_at"),
+    Index(
+        "ix_allocations_without_cards",
+        "state",
+        sqlite_where=text("card_count = 0"),
+        postgresql_where=text("card_count = 0"),
+    ),
     Index(
         "ix_allocations_not_examined",
         "placed_at",
