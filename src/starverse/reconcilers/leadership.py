@@ -1,4 +1,7 @@
-"""Which loops this server runs: those whose leases it holds, in fair shares among the servers that live.
+"""Which loops this server runs.
+
+Target set: a server runs a loop if and only if it holds its lease; it holds a fair share of them among the
+servers that live.
 
 A server says every ``BEAT_SECONDS`` that it lives, keeps its leases, takes those that are free and lets go
 of what is more than its share. It counts on a lease until ``LEASE_SECONDS`` after it asked for it, by a

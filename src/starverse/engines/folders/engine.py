@@ -46,7 +46,7 @@ class FolderEngine(ABC):
             ChannelServer(data / "channel.sock", answers) if open_channel is None else open_channel(answers)
         )
         self._wakes: list[Callable[[], None]] = []
-        self._steered: dict[str, Desired] = {}
+        self._steered: dict[str, tuple[Desired, tuple[int, int] | None]] = {}
         self._copies = LastCopies()
         self._steering = threading.Lock()
 
@@ -86,13 +86,13 @@ class FolderEngine(ABC):
         if not folder.has("spec.json") or folder.has("report.json"):
             return
         with self._steering:
-            if self._steered.get(allocation_id) == desired:
-                return
+            if self._steered.get(allocation_id) == (desired, _stamp(folder / "desired.json")):
+                return  # unless another server wrote something else there
             try:
                 folder.write_desired(desired)
             except OSError as error:
                 raise EngineUnavailable(f"what is wanted cannot be written down: {error.strerror}") from error
-            self._steered[allocation_id] = desired
+            self._steered[allocation_id] = desired, _stamp(folder / "desired.json")
         self._channel.send(allocation_id, desired)
 
     def observe(self, allocation_ids: Collection[str]) -> Mapping[str, Observation]:
@@ -194,6 +194,15 @@ class FolderEngine(ABC):
     def _news(self) -> None:
         for wake in self._wakes:
             wake()
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What changes whenever a file is written anew; ``None``: it is not there."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return None
+    return facts.st_ino, facts.st_mtime_ns
 
 
 def read_report(folder: AllocationFolder, heard: LauncherState | None) -> LauncherState | None:

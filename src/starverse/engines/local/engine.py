@@ -5,12 +5,15 @@ Nothing is adopted by process id, all of it by the lock that a launcher holds in
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import shutil
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.engines.base import Capabilities, NodeReport
@@ -45,6 +48,7 @@ class LocalEngine(FolderEngine):
         self._cards = cards
         self._starter = LauncherStarter(self._sandbox / "zygote.log", use_zygote=use_zygote)
         self._host: HostSetup | None = None
+        self._in_use: IO[str] | None = None
         self._looking = threading.Lock()
 
     @property
@@ -65,6 +69,8 @@ class LocalEngine(FolderEngine):
         """Let go of launchers without touching them."""
         super().close()
         self._starter.close()
+        if self._in_use is not None:
+            self._in_use.close()
 
     def nodes(self) -> tuple[NodeReport, ...]:
         return self._cards.probe()
@@ -90,10 +96,14 @@ class LocalEngine(FolderEngine):
             return self._host
 
     def _remove_old_etc(self) -> None:
-        """Those of earlier servers, unless a workload may still be looking at one."""
-        if not self.running():
-            for old in self._sandbox.glob("etc-*"):
-                shutil.rmtree(old, ignore_errors=True)
+        """Those of earlier servers, unless a workload or another server may still be looking at one."""
+        self._in_use = (self._sandbox / "lock").open("a+")
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self.running():
+                for old in self._sandbox.glob("etc-*"):
+                    shutil.rmtree(old, ignore_errors=True)
+        fcntl.flock(self._in_use, fcntl.LOCK_SH)
 
 
 def isolation_gaps(driver: str) -> tuple[str, ...]:
