@@ -174,20 +174,24 @@ def shown_by_pool(
 
 
 def advance(platform: Platform) -> list[str]:
-    """One round: submit the jobs of new checks, read the results of ended ones; what was done, in words."""
+    """One round: read the result of a job that ended, submit the next one; what was done, in words.
+
+    One pair at a time, so that two do not measure each other.
+    """
     with platform.database.read() as connection:
         waiting = fabric.unsettled(connection, BATCH)
         found = jobs.get_many(connection, [check.job_id for check in waiting if check.job_id])
+    running = [check for check in waiting if check.state is CheckState.RUNNING]
+    ended = [check for check in running if _job_of(check, found).state in ENDED_JOB_STATES]
+    did = each(ended, lambda check: _settle(platform, check, _job_of(check, found)))
+    if len(ended) == len(running):
+        asked = [check for check in waiting if check.state is CheckState.ASKED]
+        did += each(asked[:1], lambda check: _start(platform, check))
+    return did
 
-    def step(check: Check) -> str:
-        if check.state is CheckState.ASKED:
-            return _start(platform, check)
-        job = found.get(check.job_id or "")
-        if job is None or job.state not in ENDED_JOB_STATES:
-            return ""
-        return _settle(platform, check, job)
 
-    return each(waiting, step)
+def _job_of(check: Check, found: Mapping[str, Job]) -> Job:
+    return found[check.job_id or ""]
 
 
 def _plan(connection: Connection, wanted: Wanted) -> list[tuple[Pool, tuple[str, str]]]:
