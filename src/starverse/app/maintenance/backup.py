@@ -92,7 +92,10 @@ def make_backup(database: Database, data: Path, dest: Path, wanted: Wanted, now:
             tables=tables,
             files=_digests(aside),
             contains=("database", *kept),
-            leaves_out=tuple(name for name in ("secrets", *TREES) if name not in kept),
+            leaves_out=(
+                *(() if wanted.secrets else ("secrets",)),
+                *(t for t in TREES if t not in wanted.trees),
+            ),
             ledger=(),
             unread=tuple(unread),
         )

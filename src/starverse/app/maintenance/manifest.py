@@ -34,7 +34,8 @@ class FileDigest:
 class Manifest:
     """``files`` by their path in the backup, ``tables`` by name; ``ledger``: broken invariants, in words.
 
-    ``contains`` and ``leaves_out`` name the database, the secrets and the trees of the data folder.
+    ``contains`` and ``leaves_out`` name the database, the secrets and the trees of the data folder; one that
+    was wanted and is not there yet is in neither.
     ``unread``: what of the trees could not be read.
     """
 
