@@ -6,6 +6,7 @@ pickle. The bytes are the same on every machine.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +51,10 @@ def write_digits(folder: Path) -> list[Path]:
     (folder / "README.txt").write_text(README, encoding="utf-8")
     (folder / "LICENSE.txt").write_text(LICENCE, encoding="utf-8")
     return [folder / name for name in FILES]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m starverse.examples.digits FOLDER")
+    for written in write_digits(Path(sys.argv[1])):
+        print(written)
