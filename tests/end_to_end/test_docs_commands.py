@@ -229,5 +229,5 @@ def test_every_page_with_commands_is_typed() -> None:
 
 def shape(line: str) -> str:
     """A line without its ids, figures and widths."""
-    plain = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{22}", "ID", " ".join(line.split()))
+    plain = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}", "ID", " ".join(line.split()))
     return re.sub(r"\d+(\.\d+)?", "0", plain)
