@@ -6,6 +6,7 @@ The same ``fits()`` rule as the decision, compare-and-swap on each node's genera
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -158,7 +159,9 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
 def _check_capacity(connection: Connection, placement: Placement, job: Job) -> None:
     named = [share.node_id for share in placement.shares]
     nodes = inventory.load_nodes_named(connection, named)
-    open_shares = shares_of(connection, allocations.open_on(connection, named))
+    node_of = {card.id: node.id for node in nodes.values() for card in node.cards}
+    open_ones = allocations.open_on(connection, named)
+    open_shares = [share for a in open_ones for share in allocation_shares(a, node_of)]
     for share in placement.shares:
         node = nodes.get(share.node_id)
         if node is None:
@@ -171,22 +174,16 @@ def _check_capacity(connection: Connection, placement: Placement, job: Job) -> N
         raise _Refused(WaitReason.NO_CARDS, "a node changed at the same moment")
 
 
-def shares_of(connection: Connection, open_ones: list[Allocation]) -> list[NodeShare]:
-    """What open allocations hold of each node."""
-    by_card = inventory.load_cards(connection, [card for a in open_ones for card in a.cards])
-    return [share for allocation in open_ones for share in allocation_shares(allocation, by_card)]
-
-
-def allocation_shares(allocation: Allocation, by_card: dict[str, inventory.CardRow]) -> tuple[NodeShare, ...]:
-    """What one allocation holds of each of its nodes."""
+def allocation_shares(allocation: Allocation, node_of: Mapping[CardId, NodeId]) -> tuple[NodeShare, ...]:
+    """What one allocation holds of each of its nodes; of nodes that ``node_of`` leaves out, no cards."""
+    held: dict[str, list[CardId]] = {node_id: [] for node_id in allocation.nodes}
+    for card in map(CardId, allocation.cards):
+        node_id = node_of.get(card)
+        if node_id in held:
+            held[node_id].append(card)
     return tuple(
-        NodeShare(
-            NodeId(node_id),
-            tuple(CardId(card) for card in allocation.cards if by_card[card].node_id == node_id),
-            allocation.cpus,
-            allocation.memory_bytes,
-        )
-        for node_id in allocation.nodes
+        NodeShare(NodeId(node_id), tuple(cards), allocation.cpus, allocation.memory_bytes)
+        for node_id, cards in held.items()
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from starverse.app.ports import Clock, Ids, Wakeups
+from starverse.db.node_memory import NodeMemory
 from starverse.db.servers import Server
 from starverse.db.session import Database
 from starverse.engines.base import Engine
@@ -92,6 +93,7 @@ class Platform:
     servers: Callable[[], tuple[Server, ...]] = tuple
     channels: Callable[[], tuple[str, ...]] = tuple
     channel_ca: str = ""
+    nodes: NodeMemory = field(default_factory=NodeMemory)
 
     def channel_addresses(self) -> str:
         """Where launchers dial, tried in turn: this machine's socket, then the channels of all servers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -13,10 +14,10 @@ from starverse.app import funding
 from starverse.app.apply_decision import allocation_shares
 from starverse.app.platform import Platform
 from starverse.app.usage_memory import UsageMemory
-from starverse.db import allocations, checkpoints, inventory, jobs, ledger, metering
+from starverse.db import allocations, checkpoints, jobs, ledger, metering
 from starverse.db.metering import StoredBooks
 from starverse.domain.errors import Invalid
-from starverse.domain.ids import AllocationId, JobId, TeamId
+from starverse.domain.ids import AllocationId, CardId, JobId, NodeId, TeamId
 from starverse.domain.money import ZERO
 from starverse.domain.pricing.first_hour import (
     Affordable,
@@ -61,7 +62,7 @@ def take_snapshot(
     """
     with platform.database.read() as connection:
         settings = platform.settings
-        reader = _Reader(connection, now, not disk_has_room, settings.start_timeout_seconds)
+        reader = _Reader(platform, connection, now, not disk_has_room)
         reader.usage = usage or reader.usage
         if not platform.engine.capabilities.binds_cards:  # a wish that nobody can grant makes nobody wait
             reader.nodes = tuple(replace(node, links=()) for node in reader.nodes)
@@ -78,18 +79,18 @@ class _Reader:
     """One reading; caches what several jobs share."""
 
     def __init__(
-        self, connection: Connection, now: datetime, disk_reserve_reached: bool, start_within_seconds: int
+        self, platform: Platform, connection: Connection, now: datetime, disk_reserve_reached: bool
     ) -> None:
         self.connection, self.now = connection, now
         self.disk_reserve_reached = disk_reserve_reached
         self.books: StoredBooks = metering.load_books(connection)
         self.book: PriceBook = self.books.books.at(now)
-        self.nodes = inventory.load_nodes(connection)
+        self.nodes = platform.nodes.read(connection)
         self.unexamined = allocations.lines_not_examined(connection)
         self.usage = UsageMemory()
         self.people: dict[str, _Person] = {}
         self.sources: dict[str, Sources] = {}
-        self.starts = candidate_starts(now, start_within_seconds, self.books.books)
+        self.starts = candidate_starts(now, platform.settings.start_timeout_seconds, self.books.books)
         self.hours: dict[tuple[object, ...], Affordable | NotFunded] = {}
         self.dearest: dict[tuple[object, ...], tuple[str, str] | None] = {}
 
@@ -108,10 +109,10 @@ class _Reader:
         )
 
     def _running(self, open_ones: list[Allocation], owners: dict[str, Job]) -> tuple[RunningAllocation, ...]:
-        by_card = inventory.load_cards(self.connection, {card for a in open_ones for card in a.cards})
+        node_of = {card.id: node.id for node in self.nodes for card in node.cards}
         newest = checkpoints.newest_verified(self.connection, {j.checkpoints_id for j in owners.values()})
         return tuple(
-            _running_one(a, owners[a.job_id], by_card, newest, self._person(a.account_id).factor)
+            _running_one(a, owners[a.job_id], node_of, newest, self._person(a.account_id).factor)
             for a in open_ones
         )
 
@@ -259,7 +260,7 @@ class _Reader:
 def _running_one(
     a: Allocation,
     job: Job,
-    by_card: dict[str, inventory.CardRow],
+    node_of: Mapping[CardId, NodeId],
     newest: dict[str, checkpoints.CheckpointRow],
     factor: Fraction,
 ) -> RunningAllocation:
@@ -271,7 +272,7 @@ def _running_one(
         number=job.display_number,
         team_id=TeamId(a.team_id),
         tariff=a.tariff,
-        shares=allocation_shares(a, by_card),
+        shares=allocation_shares(a, node_of),
         placed_at=a.placed_at,
         expected_end_at=(a.ready_at or a.placed_at) + timedelta(seconds=job.spec.time_limit_seconds),
         bid=None if job.spec.price_max is None else Fraction(job.spec.price_max.micro),

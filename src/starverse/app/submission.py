@@ -19,7 +19,7 @@ from starverse.app.idempotency import claim, made_before
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.views import EffectiveOption, OptionRemark, PriceView, SubmitRequest, SubmitResult
-from starverse.db import datasets, events, folders, inventory, jobs, ledger, metering
+from starverse.db import datasets, events, folders, jobs, ledger, metering
 from starverse.db.events import Event
 from starverse.db.metering import StoredBooks
 from starverse.domain.errors import FieldFault, Invalid, LimitExceeded, NoCapacity, NotEnoughMoney, NotFound
@@ -77,7 +77,7 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
     with platform.database.read() as connection:
         world = _World(
             now,
-            inventory.load_nodes(connection),
+            platform.nodes.read(connection),
             metering.load_books(connection),
             metering.member_changes(connection, identity.account_id),
             capabilities,

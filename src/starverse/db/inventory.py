@@ -92,6 +92,7 @@ _SHOWN_CARDS = select(
 ).order_by(cards.c.card_index)
 _NODES = Prepared(_SHOWN)
 _CARDS = Prepared(_SHOWN_CARDS)
+_GENERATIONS = Prepared(select(nodes.c.id, nodes.c.generation).order_by(nodes.c.id))
 _NODES_NAMED = Prepared(_SHOWN.where(among(nodes.c.id, "ids")))
 _CARDS_OF_NODES = Prepared(_SHOWN_CARDS.where(among(cards.c.node_id, "ids")))
 _CARDS_NAMED = Prepared(select(cards).where(among(cards.c.id, "ids")))
@@ -107,6 +108,11 @@ _COUNT = Prepared(
 def load_nodes(connection: Connection) -> tuple[Node, ...]:
     """Every node as the scheduler sees it."""
     return _nodes(_NODES.rows(connection), _CARDS.rows(connection))
+
+
+def generations(connection: Connection) -> list[tuple[NodeId, int]]:
+    """(id, generation) of every node, by id."""
+    return [(NodeId(node_id), generation) for node_id, generation in _GENERATIONS.rows(connection)]
 
 
 def load_nodes_named(connection: Connection, node_ids: Collection[str]) -> dict[str, Node]:
