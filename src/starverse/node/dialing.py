@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.addresses import SERVER_NAME, Address, parse_addresses
+from starverse.node.api_proxy import ApiProxy
+from starverse.node.channel import hello_line
 from starverse.node.link import DIAL_SECONDS_MAX, client_context, keep_awake
 from starverse.node.unix_sockets import connect_unix
 
@@ -22,6 +25,12 @@ def dial(addresses: str, authority: str, hello: bytes) -> socket.socket:
         except OSError as error:
             problem = error
     raise problem
+
+
+def make_api_proxy(spec: LaunchSpec, run: Path, addresses: str) -> ApiProxy:
+    """The socket inside a sandbox through which shims reach the platform, wherever it is."""
+    hello = hello_line(spec, "api")
+    return ApiProxy(run / "api.sock", lambda: dial(addresses, spec.channel_ca, hello), spec.unix_uid)
 
 
 def _dial_unix(address: Address) -> socket.socket:

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from starverse.domain.sbatch.hostlists import fold_hosts
 from starverse.domain.workloads.launch import LaunchSpec
+from starverse.node.gang import GANG_SOCKET, RANKS_SOCKET
 from starverse.node.sandbox.driver import Places, working_folder
 
+_NCCL = {
+    "ib": {"NCCL_IB_DISABLE": "0"},
+    "roce": {"NCCL_IB_DISABLE": "0", "NCCL_IB_GID_INDEX": "3"},
+    "eth": {"NCCL_IB_DISABLE": "1"},
+}
+"""By fabric; index 3 is RoCE v2 on cards whose tables are as their maker left them (NCCL user guide)."""
 
-def job_environment(spec: LaunchSpec, places: Places, python: str) -> dict[str, str]:
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """Which of its nodes this is, and the address of each (``()``: there is one node only)."""
+
+    index: int = 0
+    hosts: tuple[tuple[str, str], ...] = ()
+
+
+def job_environment(
+    spec: LaunchSpec, places: Places, python: str, place: NodePlace | None = None
+) -> dict[str, str]:
     """Defaults, then what the job asks for, then what it was granted: a later one wins.
 
     ``CUDA_VISIBLE_DEVICES`` names real cards by UUID and declared cards by index; no cards gives ``""``,
-    which hides all. Names that describe the grant cannot be set by the job's own variables.
+    which hides all. Names that describe the grant cannot be set by the job's own variables. ``spec`` is the
+    node's own part of the launch.
     """
-    return {**_defaults(spec, places), **dict(spec.environment), **_granted(spec, places, python)}
+    where = place or NodePlace()
+    asked = dict(spec.environment)
+    return {
+        **_defaults(spec, places, where, asked),
+        **asked,
+        **_granted(spec, places, python),
+        **_nodes(spec, places, where),
+    }
 
 
-def _defaults(spec: LaunchSpec, places: Places) -> dict[str, str]:
+def _defaults(spec: LaunchSpec, places: Places, place: NodePlace, asked: dict[str, str]) -> dict[str, str]:
+    nodes = len(spec.node_names)
+    tasks = asked.get("SLURM_NTASKS", "")
     return {
         "PATH": f"{places.run}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "PYTHONPATH": f"{places.run}/bin/lib",
@@ -25,12 +56,14 @@ def _defaults(spec: LaunchSpec, places: Places) -> dict[str, str]:
         "LOGNAME": "user",
         "PWD": working_folder(spec, places),
         "SLURM_JOB_NAME": "sbatch",
-        "SLURM_NTASKS": "1",
-        "SLURM_NPROCS": "1",
+        "SLURM_NTASKS": str(nodes),
+        "SLURM_NPROCS": str(nodes),
+        "SLURM_TASKS_PER_NODE": tasks_per_node(int(tasks) if tasks.isdecimal() else nodes, nodes),
         "SLURM_CPUS_ON_NODE": str(max(1, int(spec.limits.cpus))),
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": place.hosts[0][1] if place.hosts else "127.0.0.1",
         "MASTER_PORT": str(rendezvous_port(spec.job_number)),
         "STARVERSE_BATCH_SCALE": "1",
+        **_NCCL.get(spec.fabric, {}),
     }
 
 
@@ -46,19 +79,11 @@ def _granted(spec: LaunchSpec, places: Places, python: str) -> dict[str, str]:
         ),
         "SLURM_JOB_ID": spec.job_number,
         "SLURM_JOBID": spec.job_number,
-        "SLURM_JOB_NODELIST": spec.node,
-        "SLURM_NODELIST": spec.node,
-        "SLURMD_NODENAME": spec.node,
-        "SLURM_JOB_NUM_NODES": "1",
-        "SLURM_NNODES": "1",
-        "SLURM_NODEID": "0",
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
         "SLURM_GPUS_ON_NODE": str(len(spec.cards)),
         "SLURM_SUBMIT_DIR": places.workspace,
         "SLURM_RESTART_COUNT": str(max(0, spec.attempt - 1)),
-        "NNODES": "1",
-        "NODE_RANK": "0",
         "STARVERSE_JOB_ID": spec.job_id,
         "STARVERSE_ALLOCATION_ID": spec.allocation_id,
         "STARVERSE_RETRY": str(spec.attempt),
@@ -76,6 +101,35 @@ def _granted(spec: LaunchSpec, places: Places, python: str) -> dict[str, str]:
         granted["STARVERSE_API"] = f"unix:{places.run}/api.sock"
         granted["STARVERSE_TOKEN_FILE"] = f"{places.run}/token"
     return granted
+
+
+def _nodes(spec: LaunchSpec, places: Places, place: NodePlace) -> dict[str, str]:
+    """All nodes of the allocation, and which of them this is."""
+    names = fold_hosts(spec.node_names)
+    nodes = {
+        "SLURM_JOB_NODELIST": names,
+        "SLURM_NODELIST": names,
+        "SLURMD_NODENAME": spec.node,
+        "SLURM_JOB_NUM_NODES": str(len(spec.node_names)),
+        "SLURM_NNODES": str(len(spec.node_names)),
+        "SLURM_NODEID": str(place.index),
+        "NNODES": str(len(spec.node_names)),
+        "NODE_RANK": str(place.index),
+    }
+    if place.hosts:
+        nodes["STARVERSE_NODES"] = ",".join(f"{name}={address}" for name, address in place.hosts)
+        if place.index == 0:
+            nodes["STARVERSE_GANG"] = f"{places.run}/{GANG_SOCKET}"
+        else:
+            nodes["STARVERSE_RANKS"] = f"{places.run}/{RANKS_SOCKET}"
+    return nodes
+
+
+def tasks_per_node(tasks: int, nodes: int) -> str:
+    """As Slurm writes it, tasks spread evenly: 5 on 3 nodes are ``2(x2),1`` (sbatch manual page)."""
+    each, more = divmod(max(tasks, nodes), nodes)
+    runs = [(each + 1, more), (each, nodes - more)]
+    return ",".join(f"{count}(x{times})" if times > 1 else str(count) for count, times in runs if times)
 
 
 def rendezvous_port(job_number: str) -> int:

@@ -63,6 +63,16 @@ class HostSetup:
         return cls(**raw)
 
 
+def read_host_setup(folder: Path, place: Path, nodes: Sequence[str]) -> HostSetup:
+    """What the engine found out and left in an allocation's ``folder``; where it left nothing (a node of a
+    cluster, known to nobody before) what is found now, with what sandboxes need of it put into ``place``.
+    """
+    try:
+        return HostSetup.from_json((folder / "host.json").read_text())
+    except FileNotFoundError:
+        return find_host_setup(place, nodes, os.environ.get("STARVERSE_SHIMS", ""))
+
+
 def find_host_setup(folder: Path, nodes: Sequence[str], shims: str = "") -> HostSetup:
     """Look at this host and build the sandboxes' ``/etc`` in ``folder``; costs a short process and copies."""
     bwrap = shutil.which("bwrap") or ""

@@ -52,12 +52,12 @@ class Peer:
     @property
     def host(self) -> str:
         """The other end's address; ``""`` for a Unix socket."""
-        return "" if self.socket.family == socket.AF_UNIX else str(self.socket.getpeername()[0])
+        return "" if self.socket.family == socket.AF_UNIX else _plain(self.socket.getpeername()[0])
 
     @property
     def own_host(self) -> str:
         """This end's address, as the other one reached it."""
-        return "" if self.socket.family == socket.AF_UNIX else str(self.socket.getsockname()[0])
+        return "" if self.socket.family == socket.AF_UNIX else _plain(self.socket.getsockname()[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,3 +314,8 @@ class Hub:
         else:
             self._selector.modify(peer.socket, events, peer)
         peer.watched = events
+
+
+def _plain(host: object) -> str:
+    """An IPv4 address as such, where a listener for both kinds shows it as IPv6."""
+    return str(host).removeprefix("::ffff:")

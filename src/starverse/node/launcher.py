@@ -12,11 +12,10 @@ workload. Everything it is told is whole and level-triggered, by channel or by `
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
-import select
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -24,29 +23,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from starverse.domain.workloads.launch import FUNDS_END, Desired, LauncherState, LaunchSpec
-from starverse.node import notice as notices
-from starverse.node import processes
+from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
 from starverse.node.api_proxy import ApiProxy
-from starverse.node.channel import ChannelClient, hello_line
-from starverse.node.deadlines import Notice, due_notice, funded_until, strengthen
-from starverse.node.dialing import dial
-from starverse.node.environment import job_environment
-from starverse.node.folder import AllocationFolder, write_atomically
-from starverse.node.host_setup import HostSetup, find_host_setup
-from starverse.node.limits import Cgroups, remove_cgroups
+from starverse.node.binding import bind_cards
+from starverse.node.channel import ChannelClient
+from starverse.node.custody import Custody
+from starverse.node.deadlines import due_notice, funded_until, strengthen
+from starverse.node.dialing import make_api_proxy
+from starverse.node.environment import NodePlace, job_environment
+from starverse.node.folder import AllocationFolder
+from starverse.node.gang import part_of, write_hosts
+from starverse.node.gang_head import GangHead, Trouble
+from starverse.node.host_setup import read_host_setup
 from starverse.node.log_keeping import LogKeeper, open_logs
 from starverse.node.preparation import make_folders
 from starverse.node.sandbox import syscalls
-from starverse.node.sandbox.bwrap import BwrapDriver
 from starverse.node.sandbox.driver import StartRefused
-from starverse.node.sandbox.drivers import DRIVERS
+from starverse.node.sandbox.drivers import find_driver
 from starverse.node.steady_clock import SteadyClock, read_boot_id
-from starverse.node.workload import Workload
+from starverse.node.template_keeping import TemplateKeeper
 
 HEARTBEAT_SECONDS = 1.0
-WATCH_SECONDS = 0.25
-"""How often resident memory is looked at where no cgroup limits it."""
+PAUSE_SECONDS = 0.02
 
 
 class Launcher:
@@ -54,23 +52,18 @@ class Launcher:
 
     def __init__(self, folder: AllocationFolder, spec: LaunchSpec) -> None:
         self.folder = folder
-        self.spec = spec
+        self.spec = spec = part_of(spec, 0)
         self.clock = SteadyClock()
         self.desired = folder.read_desired() or Desired()
         self.channel = ChannelClient(spec)
         self.state = LauncherState(
             spec.allocation_id, spec.attempt, "claimed", read_boot_id(), self.clock.now()
         )
-        self.workload: Workload | None = None
-        self.cgroups: Cgroups | None = None
+        self.custody = Custody(spec, folder, self.clock, self._say)
+        self.gang: GangHead | None = None
         self.proxy: ApiProxy | None = None
         self.outputs: LogKeeper | None = None
-        self.template_act: subprocess.Popen[str] | None = None
-        self.template_at = float("inf")
-        self.given: Notice | None = None
-        self.term_at: float | None = None
-        self.killed = False
-        self.memory_killed = False
+        self.template = TemplateKeeper(spec, folder, self.clock, self._say, self._breathe)
         self.told_to_end = False
         self.beat_at = 0.0
         self.desired_stamp: tuple[int, int] | None = None
@@ -78,8 +71,9 @@ class Launcher:
     def run(self) -> int:
         """The allocation's whole life; answers the launcher's exit code."""
         signal.signal(signal.SIGTERM, self._be_told_to_end)
-        self._change(phase="claimed")
         try:
+            self._bind_cards()
+            self._change(phase="claimed")
             if not self._is_unwanted():
                 self._start()
                 self._keep()
@@ -93,99 +87,93 @@ class Launcher:
 
     # -- start
 
+    def _bind_cards(self) -> None:
+        self.spec, self.state = bind_cards(self.spec, self.state, os.environ, first_node=True)
+        self.custody = Custody(self.spec, self.folder, self.clock, self._say)
+
     def _start(self) -> None:
-        host = self._read_host()
-        driver = DRIVERS.get(self.spec.driver, BwrapDriver)()
-        if self.spec.driver not in DRIVERS:
-            raise StartRefused(f"driver {self.spec.driver!r}: expected one of {', '.join(DRIVERS)}")
-        driver.check(self.spec, host)
+        spec = self.spec
+        host = read_host_setup(self.folder.path, self.folder.path, spec.node_names)
+        driver = find_driver(spec.driver)
+        driver.check(spec, host)
         if driver.name == "process":
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-        make_folders(self.spec, self.folder)
-        outputs = self.outputs = open_logs(self.spec, self.folder)
-        self._perform_template("restore")
-        if self._is_unwanted():
+        make_folders(spec, self.folder)
+        outputs = self.outputs = open_logs(spec, self.folder)
+        if not_restored := self.template.perform("restore"):  # starting anew would lose the work
+            raise StartRefused(not_restored)
+        place = NodePlace() if len(spec.node_names) == 1 else self._gather()
+        if place is None or self._is_unwanted():
             return
-        self._limit(host)
-        if self.spec.api_socket is not None:
-            self.proxy = make_api_proxy(self.spec, self.folder.run, self.spec.api_socket)
+        self.custody.limit(host, f"starverse-{spec.allocation_id}")
+        if spec.api_socket is not None:
+            self.proxy = make_api_proxy(spec, self.folder.run, spec.api_socket)
             self.proxy.bind()
-        places = driver.places(self.spec, self.folder)
-        self.workload = Workload(self.spec, self.folder, driver)
-        environment = job_environment(self.spec, places, host.python)
-        assert self.cgroups is not None
-        self.workload.start(host, environment, (outputs.logs[0], outputs.logs[-1]), self.cgroups)
+        environment = job_environment(spec, driver.places(spec, self.folder), host.python, place)
+        self.custody.start(driver, host, environment, (outputs.logs[0], outputs.logs[-1]))
         if self.proxy is not None:
             self.proxy.serve()
-        if self.spec.template is not None:
-            self.template_at = self.clock.now() + self.spec.template.interval_seconds
+        if self.gang is not None:
+            self.gang.serve()
+        self.template.begin()
 
-    def _read_host(self) -> HostSetup:
-        try:
-            return HostSetup.from_json((self.folder / "host.json").read_text())
-        except FileNotFoundError:
-            shims = os.environ.get("STARVERSE_SHIMS", "")  # a node of a cluster, known to nobody before
-            return find_host_setup(self.folder.path, (self.spec.node,), shims)
+    def _gather(self) -> NodePlace | None:
+        """Have the companions there; ``None``: the allocation is not wanted any more."""
+        self._say(f"{len(self.spec.node_names)} nodes: ranks use the network of their hosts")
+        self.gang = GangHead(self.spec, self.folder)
 
-    def _limit(self, host: HostSetup) -> None:
-        self.cgroups = Cgroups(host.cgroups, f"starverse-{self.spec.allocation_id}")
-        self.cgroups.create(self.spec.limits, self.spec.workspace)
-        write_atomically(self.folder / "limits.json", self.cgroups.describe())
+        def goes_on() -> bool:
+            self._breathe()
+            return not self._is_unwanted()
+
+        hosts = self.gang.gather(goes_on)
+        if not hosts:
+            return None
+        self._change(bound=self.gang.bound(self.state.bound))
+        write_hosts(self.folder, hosts)
+        return NodePlace(0, hosts)
 
     # -- keep
 
     def _keep(self) -> None:
         """Until the sandbox is gone."""
-        while self.workload is not None:
-            self._wait(self.workload)
-            self.workload.listen()
-            if self.workload.ready and self.state.ready_at is None:
+        workload = self.custody.workload
+        while workload is not None:
+            channel = self.channel.wait_on()
+            self.custody.wait([self.beat_at, self._tend_outputs()], [] if channel is None else [channel])
+            workload.listen()
+            if workload.ready and self.state.ready_at is None:
                 self._became_ready()
-            if self.workload.has_ended():
+            if self.custody.has_ended():
                 return
-            self._step(self.workload)
+            self._step()
 
-    def _wait(self, workload: Workload) -> None:
-        now = self.clock.now()
-        wake = [self.beat_at] if self.outputs is None else [self.beat_at, self.outputs.wake_at]
-        if self.given is not None and self.term_at is None:
-            wake.append(self.given.deadline)
-        if self.term_at is not None and not self.killed:
-            wake.append(self.term_at + self.spec.kill_after_seconds)
-        if self._watches_memory():
-            wake.append(now + WATCH_SECONDS)
-        if workload.exit is not None or self.killed:
-            wake.append(now + 0.02)
-        poll = select.poll()
-        if workload.exit is None:
-            poll.register(workload.status_handle, select.POLLIN)
-        poll.register(workload.child_handle, select.POLLIN)
-        if (channel := self.channel.wait_on()) is not None:
-            poll.register(*channel)
-        ready = poll.poll(max(0.0, min(wake) - now) * 1000)
-        if any(number == workload.status_handle and event & select.POLLHUP for number, event in ready):
-            poll = select.poll()  # the supervisor is gone: only its child's end is left to wait for
-            poll.register(workload.child_handle, select.POLLIN)
-            poll.poll(20)
+    def _tend_outputs(self) -> float:
+        """What is due for the logs; answers when they are to be looked at next."""
+        if self.outputs is None:
+            return self.beat_at
+        self.outputs.tend(self.clock.now())
+        return self.outputs.wake_at
 
-    def _step(self, workload: Workload) -> None:
+    def _step(self) -> None:
         """One look at everything that may want something now."""
         now = self.clock.now()
         self._hear(now)
+        custody = self.custody
         if self.folder.is_revoked():
-            self._stop(workload, "stop", kill=True)
+            self._stop("stop", kill=True)
         elif self.desired.stop or self.told_to_end:
-            self._stop(workload, "stop")
-        elif self.term_at is not None:  # once begun, it is seen through
-            self._stop(workload, self.state.stopped_by)
+            self._stop("stop")
+        elif custody.term_at is not None:  # once begun, it is seen through
+            self._stop(self.state.stopped_by)
+        elif self.gang is not None and (trouble := self.gang.trouble()) is not None:
+            self._end_gang(trouble)
         elif self.state.ready_at is not None:
-            self._announce(workload, now)
-            if self.given is not None and now >= self.given.deadline:
-                self._stop(workload, self.given.stopped_by)
-        self._watch_memory(workload)
-        self._leave(workload, now)
-        if self.outputs is not None:
-            self.outputs.tend(now)
+            self._announce(self.state.ready_at, now)
+            if custody.given is not None and now >= custody.given.deadline:
+                self._stop(custody.given.stopped_by)
+        custody.watch_memory()
+        custody.leave()
         if now >= self.beat_at:
             self._beat(now)
 
@@ -193,20 +181,16 @@ class Launcher:
         now = self.clock.now()
         self._change(phase="running", ready_at=now, funded_until=funded_until(self.spec, self.desired, now))
 
-    def _announce(self, workload: Workload, now: float) -> None:
+    def _announce(self, ready_at: float, now: float) -> None:
         """Give the notice that is due, once; again only where it is brought forward."""
-        assert self.state.ready_at is not None
-        due = strengthen(self.given, due_notice(self.spec, self.desired, self.state.ready_at, now))
-        if due is None or due == self.given:
+        given = self.custody.given
+        due = strengthen(given, due_notice(self.spec, self.desired, ready_at, now))
+        if due is None or due == given:
             return
-        self.given = due
-        notices.write_notice(self.folder.run, due)
-        deadline = notices.format_instant(due.deadline)
-        self._say(f"notice: {due.reason}; TERM follows at {deadline}")
-        targets = notices.signal_targets(self.spec, workload.script(), workload.processes_inside())
-        processes.send(targets, notices.notice_signal(self.spec))
-        if self.spec.template is not None:
-            self.template_at = now
+        self.custody.announce(due)
+        if self.gang is not None:
+            self.gang.announce(due)
+        self.template.save_soon()
         self._change(
             phase="stopping",
             stopped_by=due.stopped_by,
@@ -214,43 +198,18 @@ class Launcher:
             notice_deadline=due.deadline,
         )
 
-    def _stop(self, workload: Workload, stopped_by: str, *, kill: bool = False) -> None:
-        """TERM for all processes once; KILL when ``kill`` or when they had their time."""
-        now = self.clock.now()
-        if self.term_at is None:
-            self.term_at = now
-            if not workload.ready:
-                kill = True
-            elif not kill:
-                why = FUNDS_END if stopped_by == "unfunded" else stopped_by
-                self._say(f"TERM ({why}); KILL follows in {self.spec.kill_after_seconds} s")
-                workload.terminate()
+    def _stop(self, stopped_by: str, *, kill: bool = False) -> None:
+        """TERM once for all processes of all nodes, KILL when ``kill`` or when they had their time."""
+        begins = self.custody.stop(stopped_by, kill=kill)
+        if self.gang is not None:
+            self.gang.stop(kill=self.custody.killed)
+        if begins:
             self._change(phase="stopping", stopped_by=stopped_by)
-        if kill or now >= self.term_at + self.spec.kill_after_seconds:
-            if not self.killed and not kill:
-                self._say("KILL")
-            self.killed = True
-            workload.kill()
 
-    def _leave(self, workload: Workload, now: float) -> None:
-        """The script is over: what it left behind ends too, at once unless it was just told to end."""
-        if workload.exit is None:
-            return
-        told = self.term_at is not None and now < self.term_at + self.spec.kill_after_seconds
-        if not told or not workload.processes_inside():
-            workload.release()
-
-    def _watches_memory(self) -> bool:
-        return self.cgroups is not None and not self.cgroups.has_memory_limit()
-
-    def _watch_memory(self, workload: Workload) -> None:
-        if not self._watches_memory() or self.killed:
-            return
-        used = processes.read_resident_bytes(workload.processes_inside())
-        if used > self.spec.limits.memory_bytes:
-            self._say(f"out of memory: {used} bytes resident, the limit is {self.spec.limits.memory_bytes}")
-            self.memory_killed = self.killed = True
-            workload.kill()
+    def _end_gang(self, trouble: Trouble) -> None:
+        self._say(trouble.text)
+        self.state = replace(self.state, failure=trouble.text, out_of_memory=trouble.out_of_memory)
+        self._stop(trouble.stopped_by)
 
     # -- news
 
@@ -297,44 +256,20 @@ class Launcher:
         with contextlib.suppress(OSError):  # a full disk stops no workload
             self.folder.write_state(self.state)
         self.channel.tell(self.state, now)
-        self._tend_template(now)
+        if self.state.ready_at is not None:
+            self.template.tend(now)
 
     def _say(self, line: str) -> None:
         """A line of ours in the workload's log."""
         if self.outputs is not None:
             self.outputs.say(line)
 
-    # -- checkpoint template
-
-    def _tend_template(self, now: float) -> None:
-        if self.spec.template is None or self.state.ready_at is None:
-            return
-        if self.template_act is not None:
-            if self.template_act.poll() is None:
-                return
-            self._finish_template()
-        if now >= self.template_at:
-            from starverse.node.template_runner import start_act
-
-            self.template_act = start_act(self.folder.path, "periodic")
-            self.template_at = now + self.spec.template.interval_seconds
-
-    def _perform_template(self, act: str) -> None:
-        """An act that has to be over before what comes next; heartbeats go on meanwhile."""
-        if self.spec.template is None:
-            return
-        from starverse.node.template_runner import start_act
-
-        while self.template_act is not None and self.template_act.poll() is None:
-            self._breathe()
-        self._finish_template()
-        self.template_act = start_act(self.folder.path, act)
-        while self.template_act.poll() is None and not self.folder.is_revoked():
-            self._breathe()
-        self._finish_template()
-
     def _breathe(self) -> None:
-        time.sleep(0.02)
+        """Pass a moment in which nothing but the heart beats."""
+        if self.gang is None:
+            time.sleep(PAUSE_SECONDS)
+        else:
+            self.gang.turn(PAUSE_SECONDS)
         now = self.clock.now()
         self._hear(now)
         if now >= self.beat_at:
@@ -344,35 +279,24 @@ class Launcher:
                 self.folder.write_state(self.state)
             self.channel.tell(self.state, now)
 
-    def _finish_template(self) -> None:
-        if self.template_act is None:
-            return
-        if self.template_act.poll() is None:
-            self.template_act.kill()
-        line = (self.template_act.communicate()[0] or "").strip()
-        if line:
-            self._say(line.splitlines()[-1])
-        self.template_act = None
-
     # -- end
 
     def _fail(self, text: str) -> None:
-        if self.workload is not None and self.workload.child:
-            self.workload.kill()
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self.workload.child, 0)
+        self.custody.give_up()
         self.state = replace(self.state, failure=text or "the start failed")
 
     def _end(self) -> None:
         """Take stock, then report; the report comes last, so that whoever reads it finds all in place."""
-        ended_at = self.clock.now()
-        self.state = replace(self.state, **self._outcome(), ended_at=ended_at)
+        outcome = self.custody.outcome(self.state.failure, self.state.stopped_by)
+        outcome["out_of_memory"] = self.state.out_of_memory or outcome.get("out_of_memory", False)
+        self.state = replace(self.state, **outcome)
+        self._finish_gang()
+        self.state = replace(self.state, ended_at=self.clock.now())
         if self.state.ready_at is not None:
-            self._perform_template("final")
+            self.template.perform("final")
         if self.outputs is not None:
             self.outputs.finish(self._breathe)
-        if self.cgroups is not None:
-            remove_cgroups(self.cgroups.all_folders())
+        self.custody.remove_limits()
         if self.proxy is not None:
             self.proxy.close()
         with contextlib.suppress(FileNotFoundError):
@@ -380,6 +304,25 @@ class Launcher:
         self.state = replace(self.state, phase="ended", alive_at=self.clock.now())
         self._report()
         self.channel.finish(self.state, self.clock.now())
+
+    def _finish_gang(self) -> None:
+        """End the ranks of all nodes; a script that failed may have done so since one of them was lost."""
+        if self.gang is None:
+            return
+        if self.state.exit_code != 0 and not self.state.stopped_by and not self.state.failure:
+            trouble = self.gang.trouble_at_end()
+            if trouble is not None:
+                self._say(trouble.text)
+                self.state = replace(
+                    self.state,
+                    failure=trouble.text,
+                    stopped_by=trouble.stopped_by,
+                    out_of_memory=self.state.out_of_memory or trouble.out_of_memory,
+                )
+        told = self.custody.term_at is not None and not self.custody.killed
+        self.gang.finish(self._breathe, lambda: told and not self.custody.had_its_time())
+        if self.state.exit_code != 0 and self.gang.was_out_of_memory():
+            self.state = replace(self.state, out_of_memory=True)
 
     def _report(self) -> None:
         """Until it is written, however long the disk stays full; not where the folder is no more."""
@@ -391,33 +334,16 @@ class Launcher:
                 time.sleep(HEARTBEAT_SECONDS)
                 self.channel.tell(self.state, self.clock.now())
 
-    def _outcome(self) -> dict[str, Any]:
-        if self.workload is None:
-            return {}
-        if not self.workload.ready:
-            if self.state.failure or self.state.stopped_by:
-                return {}
-            return {"failure": self.workload.read_refusal() or "the sandbox ended before the script started"}
-        found = self.workload.exit
-        code = None if found is None else found.code
-        number = signal.SIGKILL.value if found is None else found.signal
-        kernel = self.cgroups is not None and self.cgroups.was_out_of_memory()
-        return {
-            "failure": self.state.failure or self.workload.broken,
-            "exit_code": code,
-            "exit_signal": number,
-            "out_of_memory": self.memory_killed or (kernel and code != 0),
-        }
 
+def main(path: str, node_index: int = 0) -> int:
+    """Launch the allocation of the folder; 0 also where another launcher has it.
 
-def make_api_proxy(spec: LaunchSpec, run: Path, addresses: str) -> ApiProxy:
-    """The socket inside through which shims reach the platform, wherever it is."""
-    hello = hello_line(spec, "api")
-    return ApiProxy(run / "api.sock", lambda: dial(addresses, spec.channel_ca, hello), spec.unix_uid)
+    ``node_index`` above 0: keep that node's part of it, for the launcher on its first node.
+    """
+    if node_index:
+        from starverse.node.companion import main as accompany
 
-
-def main(path: str) -> int:
-    """Launch the allocation of the folder; 0 also where another launcher has it."""
+        return accompany(path, node_index)
     folder = AllocationFolder(Path(path))
     claim = folder.claim()
     if claim is None:
@@ -429,4 +355,8 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    parser = argparse.ArgumentParser(prog="starverse.node.launcher")
+    parser.add_argument("folder")
+    parser.add_argument("--node-index", type=int, default=0, help="which of the allocation's nodes this is")
+    given = parser.parse_args()
+    sys.exit(main(given.folder, given.node_index))

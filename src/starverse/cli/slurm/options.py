@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getopt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -14,7 +14,8 @@ class BadUsage(Exception):
 @dataclass(frozen=True, slots=True)
 class Table:
     """A command's options. ``flags`` and ``values`` map long names to their letter (``""``: none);
-    ``optional`` are long names whose value, if any, follows an ``=``.
+    ``optional`` are long names whose value, if any, follows an ``=``; ``optional_letters`` are the letters
+    of some of them, with the value, if any, right behind.
 
     ``stops``: reading ends at the first word that is no option (``srun``); else options and other words mix.
     """
@@ -22,6 +23,7 @@ class Table:
     flags: dict[str, str]
     values: dict[str, str]
     optional: frozenset[str] = frozenset()
+    optional_letters: Mapping[str, str] = field(default_factory=dict)
     stops: bool = False
 
 
@@ -64,6 +66,9 @@ def _take_optional(words: Sequence[str], table: Table) -> tuple[list[str], dict[
     for index, word in enumerate(words):
         if word == "--" or (table.stops and not word.startswith("-") and not _is_value(words, index, table)):
             return [*plain, *words[index:]], taken
+        if word[:1] == "-" and word[1:2] in table.optional_letters:
+            taken[table.optional_letters[word[1:2]]] = word[2:] or "1"
+            continue
         name, equals, value = word.removeprefix("--").partition("=")
         if word.startswith("--") and equals and name in table.optional:
             taken[name] = value

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from starverse.domain.workloads.launch import EXIT_FOR_REQUEUE, LauncherState
+from starverse.domain.workloads.launch import EXIT_FOR_REQUEUE, NODE_LOST, LauncherState
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 
 _BY_NOTICE: Mapping[NoticeReason, EndCause] = {
@@ -60,6 +60,8 @@ def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
         return _never_ready(facts, state)
     if facts.lost:
         return EndCause.NODE_LOST, facts.card_fault or "its launcher did not come back in time"
+    if state.stopped_by == NODE_LOST:
+        return EndCause.NODE_LOST, facts.card_fault or state.failure
     told = bool(state.stopped_by or state.notice_reason) and not _was_only_signalled(facts, state)
     if facts.cancel_requested and told:
         return EndCause.CANCELLED, _NOTICE_TEXTS[NoticeReason.CANCEL]

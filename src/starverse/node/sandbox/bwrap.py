@@ -119,6 +119,8 @@ def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> l
         if path.is_dir() and not path.is_symlink():
             binds.append(Bind(str(path), str(path)))
     binds.append(Bind(host.etc, "/etc"))
+    if (folder / "hosts").exists():  # of several nodes
+        binds.append(Bind(str(folder / "hosts"), "/etc/hosts"))
     binds += [
         Bind(str(folder / "home"), PLACES.home, "rw"),
         Bind(str(folder / "tmp"), PLACES.temporary, "rw"),

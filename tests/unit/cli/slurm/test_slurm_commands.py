@@ -319,10 +319,9 @@ def test_srun_returns_the_highest_code_of_all_ranks(inside: CommandLine) -> None
     assert (ran.code, ran.err) == (137, "srun: error: node-1: task 0: Killed\n")
 
 
-def test_srun_ends_all_ranks_after_a_bad_exit_when_asked(inside: CommandLine) -> None:
-    ran = inside.shim(
-        "srun", "-n2", "--kill-on-bad-exit=1", "sh", "-c", "[ $SLURM_PROCID = 0 ] && exit 3; sleep 60"
-    )
+@pytest.mark.parametrize("option", ["--kill-on-bad-exit=1", "--kill-on-bad-exit", "-K", "-K1"])
+def test_srun_ends_all_ranks_after_a_bad_exit_when_asked(inside: CommandLine, option: str) -> None:
+    ran = inside.shim("srun", "-n2", option, "sh", "-c", "[ $SLURM_PROCID = 0 ] && exit 3; sleep 60")
     assert ran.code == 143
     assert "srun: Terminating StepId=12.0" in ran.err
 
@@ -331,7 +330,7 @@ SRUN_ERRORS = {
     "nothing to run": ([], 1, "No command given to execute."),
     "no such program": (["./none"], 2, "slurmstepd: error: execve(): ./none: No such file or directory"),
     "not a number": (["-n", "x", "id"], 1, "Invalid numeric value 'x' for --ntasks."),
-    "several nodes": (["-N2", "id"], 1, "several nodes are not supported"),
+    "several nodes": (["-N2", "id"], 1, "Only allocated 1 nodes asked for 2"),
     "unknown option": (["--colour", "id"], 1, "unrecognized option '--colour'"),
 }
 

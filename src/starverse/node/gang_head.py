@@ -1,0 +1,146 @@
+"""What the head of a gang decides: when all are there, when one is lost, when all have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from starverse.domain.workloads.launch import NODE_LOST, LauncherState, LaunchSpec
+from starverse.node.deadlines import Notice
+from starverse.node.folder import AllocationFolder
+from starverse.node.gang import END_SECONDS_MAX, START_SECONDS_MAX
+from starverse.node.gang_server import GangServer, Member
+from starverse.node.sandbox.driver import StartRefused
+
+Bound = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a gang has to end. ``stopped_by`` as in ``LauncherState``: ``""`` where a workload is at fault."""
+
+    text: str
+    stopped_by: str = ""
+    out_of_memory: bool = False
+
+
+class GangHead:
+    """The launcher's own view of its companions, from :meth:`gather` to :meth:`finish`."""
+
+    def __init__(
+        self, spec: LaunchSpec, folder: AllocationFolder, start_seconds: float = START_SECONDS_MAX
+    ) -> None:
+        self._server = GangServer(spec, folder)
+        self._start_seconds = start_seconds
+        self._gathered = False
+
+    def gather(self, goes_on: Callable[[], bool]) -> tuple[tuple[str, str], ...]:
+        """Wait until every companion has come and its sandbox stands; answers each node's address.
+
+        ``goes_on`` beats the launcher's heart and answers whether it is still wanted; where it is not, the
+        answer is empty. Raises :class:`StartRefused` where one does not come, or cannot start.
+        """
+        self._server.open()
+        if not self._wait(lambda member: member.connected and member.state is not None, "came", goes_on):
+            return ()
+        hosts = self._server.hosts()
+        self._server.order(hosts=hosts)
+        if not self._wait(lambda member: _is_ready(member.state), "got ready", goes_on):
+            return ()
+        self._gathered = True
+        return hosts
+
+    def serve(self) -> None:
+        """The workload was forked: from now on the companions are heard in a thread."""
+        self._server.serve()
+
+    def bound(self, own: Bound | None) -> Bound | None:
+        """The card indices that were bound on each node; ``own`` are the head's."""
+        if own is None:
+            return None
+        states = [member.state for member in self._server.members.values()]
+        return own + tuple(pair for state in states if state is not None for pair in state.bound or ())
+
+    def announce(self, notice: Notice) -> None:
+        self._server.order(notice_reason=notice.reason, notice_deadline=notice.deadline)
+
+    def stop(self, *, kill: bool) -> None:
+        self._server.order(stop="kill" if kill else "term")
+
+    def trouble(self) -> Trouble | None:
+        """What ends the gang though the script goes on."""
+        return find_trouble(self._server.members, self._server.now()) if self._gathered else None
+
+    def trouble_at_end(self) -> Trouble | None:
+        """What explains that the script failed: a companion that is not there either."""
+        if not self._gathered:
+            return None
+        members, now = self._server.members, self._server.now()
+        away = [member.node for member in members.values() if member.is_away(now) and not member.has_ended()]
+        if away:
+            return Trouble(f"the launcher on {', '.join(away)} was lost", NODE_LOST)
+        return find_trouble(members, now)
+
+    def was_out_of_memory(self) -> bool:
+        """Whether on one of the other nodes something was killed for memory; known for sure at the end."""
+        states = [member.state for member in self._server.members.values()]
+        return any(state is not None and state.out_of_memory for state in states)
+
+    def finish(self, breathe: Callable[[], None], still_has_time: Callable[[], bool]) -> None:
+        """End what is left everywhere: at once, or where ``still_has_time`` when its time is over."""
+        while still_has_time() and not self._all_gone():
+            breathe()
+        self._server.order(end=True)
+        give_up = self._server.now() + END_SECONDS_MAX
+        while not self._all_gone() and self._server.now() < give_up:
+            breathe()
+        self._server.close()
+
+    def turn(self, seconds: float) -> None:
+        """Hear the companions where no thread does yet."""
+        self._server.step_unless_served(seconds)
+
+    def _all_gone(self) -> bool:
+        members = self._server.members.values()
+        return all(member.has_ended() or not member.connected for member in members)
+
+    def _wait(self, is_there: Callable[[Member], bool], did: str, goes_on: Callable[[], bool]) -> bool:
+        give_up = self._server.now() + self._start_seconds
+        while True:
+            members = self._server.members
+            for member in members.values():
+                if member.state is not None and (member.state.failure or member.has_ended()):
+                    raise StartRefused(_explain(member.node, member.state).text)
+            missing = [member.node for member in members.values() if not is_there(member)]
+            if not missing:
+                return True
+            if self._server.now() > give_up:
+                raise StartRefused(
+                    f"no launcher {did} on {', '.join(missing)} within {self._start_seconds:.0f} s"
+                )
+            if not goes_on():
+                return False
+
+
+def find_trouble(members: Mapping[int, Member], now: float) -> Trouble | None:
+    """The first thing that ends a gang: a node is lost, or ranks there can no longer be started."""
+    lost = [member.node for member in members.values() if member.is_lost(now) and not member.has_ended()]
+    if lost:
+        return Trouble(f"the launcher on {', '.join(lost)} was lost", NODE_LOST)
+    for member in members.values():
+        if member.has_ended() and member.state is not None:
+            return _explain(member.node, member.state)
+    return None
+
+
+def _explain(node: str, state: LauncherState) -> Trouble:
+    if state.out_of_memory:
+        return Trouble(f"{node}: it used more memory than it asked for", out_of_memory=True)
+    if state.failure:
+        return Trouble(f"{node}: {state.failure}", NODE_LOST)
+    how = f"exit code {state.exit_code}" if state.exit_code is not None else f"signal {state.exit_signal}"
+    return Trouble(f"{node}: the sandbox of its ranks ended ({how})")
+
+
+def _is_ready(state: LauncherState | None) -> bool:
+    return state is not None and state.ready_at is not None
