@@ -8,6 +8,7 @@
     revoked        the allocation is lost to the platform   written by the engine
     cleaned        nothing is left outside this folder      written by the engine
     claim.lock     flock held for the launcher's life       launcher
+    claimed-by     boot id of the host that claimed, once   launcher
     state.json     newest LauncherState, each second        launcher
     report.json    the final LauncherState, fsynced         launcher
     outputs.json   where --output and --error begin         launcher
@@ -26,6 +27,7 @@ import time
 from pathlib import Path
 
 from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
+from starverse.node.steady_clock import read_boot_id
 
 CLAIM_PATIENCE_SECONDS = 2.0
 """How long a launcher tries for a claim that somebody holds without having written a state yet."""
@@ -110,10 +112,29 @@ class AllocationFolder:
                     return None
                 time.sleep(0.01)
                 continue
-            if self.has("state.json") or self.has("report.json") or self.has("revoked"):
+            used = self.has("state.json") or self.has("report.json") or self.has("revoked")
+            if used or not self._claim_for_this_host():
                 os.close(lock)
                 return None
             return lock
+
+    def _claim_for_this_host(self) -> bool:
+        """Make a name that can be made once only, on every shared file system: a lock may hold on one host.
+
+        Between launchers of one host the lock decides, so that the next one follows one that died at once.
+        """
+        host = read_boot_id()
+        aside = self / f".claimed-{os.getpid()}-{host}"
+        try:
+            write_atomically(aside, host)
+            os.link(aside, self / "claimed-by")
+        except FileExistsError:
+            return _read(self / "claimed-by") == host
+        except OSError:  # a full disk, or one without links: the lock has to do
+            return True
+        finally:
+            aside.unlink(missing_ok=True)
+        return True
 
     def is_free(self) -> bool:
         """Whether nobody holds the lock, also where no state was written. Only where ``revoked`` is written:
