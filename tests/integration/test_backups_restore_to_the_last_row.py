@@ -21,7 +21,8 @@ from starverse.app.maintenance.content import digest_of_file, open_backup, rehea
 from starverse.app.maintenance.manifest import MANIFEST_NAME, BackupRefused, Manifest, read_manifest
 from starverse.app.maintenance.restore import NOTE, require_whole, restore
 from starverse.app.maintenance.trees import TREES
-from starverse.db import ledger, schema
+from starverse.app.servers import Server, require_same_data
+from starverse.db import leases, ledger, schema, servers
 from starverse.db.maintenance.filling import TargetNotEmpty
 from starverse.db.maintenance.rows import digests_of, shapes_of
 from starverse.db.server_lock import only_server
@@ -335,3 +336,15 @@ def test_what_a_killed_backup_left_is_removed_by_the_next(tmp_path: Path) -> Non
         make_backup(database, data, tmp_path / "backup", Wanted(()), NOW)
         assert not left.exists()
         assert open_backup(tmp_path / "backup")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_servers_that_ran_during_the_backup_do_not_keep_new_ones_out(kind: str, tmp_path: Path) -> None:
+    data, fresh = tmp_path / "data", tmp_path / "fresh"
+    with database_of(kind, data) as database, database_of(kind, fresh) as target:
+        schema.upgrade(database)
+        with database.write() as connection:
+            servers.note_alive(connection, Server("old", data_id="another folder"), leases.clock(connection))
+        make_backup(database, data, tmp_path / "backup", Wanted(()), NOW)
+        restore(tmp_path / "backup", fresh, target.url, NOW, replace=False)
+        require_same_data(target, Server("new", data_id="this folder"), 3600)

@@ -49,3 +49,8 @@ def remove_others(connection: Connection, server_id: str) -> None:
 def remove(connection: Connection, server_id: str) -> None:
     """It has ended."""
     connection.execute(delete(servers).where(servers.c.id == server_id))
+
+
+def forget_all(connection: Connection) -> None:
+    """None of them has this database: it was restored from a backup that was taken while they ran."""
+    connection.execute(delete(servers))

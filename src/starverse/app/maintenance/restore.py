@@ -21,7 +21,7 @@ from starverse.app.maintenance.backup import save_before_replacing
 from starverse.app.maintenance.content import Backup, fill, open_backup
 from starverse.app.maintenance.manifest import BackupRefused
 from starverse.app.maintenance.trees import unpack
-from starverse.db import schema
+from starverse.db import schema, servers
 from starverse.db.maintenance.filling import TargetNotEmpty, filling, flush, own_like_folder
 from starverse.domain.errors import Conflict
 
@@ -63,6 +63,7 @@ def restore(source: Path, data: Path, url: str, now: datetime, *, replace: bool)
                 broken = fill(connection, backup)
                 if broken and not backup.manifest.ledger:
                     raise BackupRefused(f"the ledger is not sound once restored: {'; '.join(broken[:3])}")
+                servers.forget_all(connection)
                 revision = str(schema.revision_of(connection))
                 _leave_note(data, keep)
                 _change_places(backup, data, stage, keep)
