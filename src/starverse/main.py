@@ -37,7 +37,7 @@ from starverse.engines.local.engine import isolation_gaps
 from starverse.engines.slurm import SlurmEngine, SlurmSettings
 from starverse.http.app import make_app
 from starverse.node.cards.choosing import card_source
-from starverse.node.channel_server import ChannelServer
+from starverse.node.channel_server import ChannelServer, TlsSettings
 from starverse.reconcilers import (
     checkpoint,
     fabric,
@@ -181,8 +181,15 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         stack.enter_context(database.hold(alone=False))
         sockets = [_listen(config.server.host, config.server.port)]
         address = _address(config, data, sockets[0])
-        known = KnownServers(Server(server_id, address.url, data_id=read_or_make_secret(data / "data-id")))
-        engine = make_engine(config, data, lambda answers: ChannelServer(run.channel_socket, answers))
+        tls = _tls(config, data, run.api_socket)
+        me = Server(
+            server_id,
+            address.url,
+            channel_address=tls.advertised if tls else "",
+            data_id=read_or_make_secret(data / "data-id"),
+        )
+        known = KnownServers(me)
+        engine = make_engine(config, data, lambda answers: ChannelServer(run.channel_socket, answers, tls))
         clock = clock or SystemClock()
         platform = Platform(
             database,
@@ -193,10 +200,11 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
             settings_of(config),
             servers=lambda: known.living,
             channels=known.channels,
+            channel_ca=tls.authority() if tls else "",
         )
         _prepare_database(platform, known.me)
         engine.on_news(lambda: wakeups.wake("observe"))
-        engine.start()
+        _start_engine(engine, config)
         stack.callback(engine.close)
         driver = _make_driver(stack, platform, known)
         driver.run_once("inventory")
@@ -207,6 +215,24 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         announce(replace(address, unpriced=unpriced_pools(platform)))
         app = make_app(platform, reconciler_status=driver.statuses)
         asyncio.run(_run_http(http_settings(app, config.server.trusted_proxies), sockets))
+
+
+def _tls(config: Config, data: Path, api_socket: Path) -> TlsSettings | None:
+    """How launchers on other nodes reach this server; ``None``: not at all."""
+    if not config.server.channel:
+        return None
+    return TlsSettings(config.server.channel, data / "tls", api_socket)
+
+
+def _start_engine(engine: FolderEngine, config: Config) -> None:
+    """Raises ``Invalid`` where the address of its channel cannot be had."""
+    try:
+        engine.start()
+    except OSError as error:
+        if not config.server.channel:
+            raise
+        expected = f"an address of this machine that is free ({error.strerror})"
+        raise Invalid(faults=[FieldFault("server.channel", config.server.channel, expected)]) from error
 
 
 def _migrate(database: Database) -> None:

@@ -45,6 +45,21 @@ class TlsSettings:
     folder: Path
     api_socket: Path
 
+    @property
+    def advertised(self) -> str:
+        """What launchers are told to dial; with port 0 only the started server knows it."""
+        host, port = split_host(self.address)
+        return join_host(socket.gethostname() if host in _EVERYWHERE else host, port)
+
+    def authority(self) -> str:
+        """The authority (PEM) that launchers are to pin, made where there is none yet.
+
+        Raises ``OSError`` or ``ValueError`` where the folder cannot be used.
+        """
+        from starverse.node.tls import keep_identity
+
+        return keep_identity(self.folder, datetime.now(UTC)).authority
+
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
@@ -140,9 +155,8 @@ class ChannelServer:
             listener.close()
             raise
         self.authority = identity.authority
-        self.tls_address = join_host(
-            socket.gethostname() if host in _EVERYWHERE else host, listener.getsockname()[1]
-        )
+        bound = replace(settings, address=join_host(host, listener.getsockname()[1]))
+        self.tls_address = bound.advertised
 
     def _wake(self) -> None:
         if self._hub is not None:
