@@ -288,6 +288,19 @@ def test_two_submits_at_two_servers_run_once(lab: SlurmLab, tmp_path: Path) -> N
         site.close()
 
 
+def test_a_node_without_our_python_fails_the_start_and_says_so(lab: SlurmLab, tmp_path: Path) -> None:
+    site = Site(lab, tmp_path, transport="commands", python="/no/such/python")
+    try:
+        site.submit("hopeless")
+        seen = site.until("hopeless", Presence.ENDED)
+        assert seen.state is not None
+        assert seen.state.ready_at is None
+        assert "failed" in seen.state.failure
+        assert "/no/such/python" in seen.state.failure
+    finally:
+        site.close()
+
+
 def test_a_submit_whose_answer_was_lost_is_not_submitted_again(site: Site) -> None:
     spec = site.submit("unsure")
     (site.data / "allocations" / "unsure" / "slurm.json").unlink()

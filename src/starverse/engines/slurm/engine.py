@@ -29,7 +29,7 @@ from starverse.engines.base import Capabilities, EngineUnavailable, NodeReport, 
 from starverse.engines.folders.engine import FolderEngine, OpenChannel, newer_state, read_report
 from starverse.engines.folders.leftovers import finish_for_launcher, remove_folders, wait_until
 from starverse.engines.folders.shims import write_shims
-from starverse.engines.slurm.batch import Site, job_request
+from starverse.engines.slurm.batch import OUTPUT, Site, job_request
 from starverse.engines.slurm.facts import SlurmJob, SlurmNode, SlurmUnavailable
 from starverse.engines.slurm.nodes import our_nodes, report
 from starverse.engines.slurm.settings import SlurmSettings, connect, unix_uid_of
@@ -146,31 +146,36 @@ class SlurmEngine(FolderEngine):
                 self._watch.nudge()
                 return Observation(Presence.ALIVE, said)
             if not folder.has("state.json") and not folder.has("report.json"):
-                return Observation(self._unclaimed(folder))
+                return self._look_at_unclaimed(folder)
             if self._is_alive(folder):
                 return Observation(Presence.ALIVE, newer_state(folder.read_state(), heard))
             # not there any more: look once more for the report that comes just before
         return Observation(Presence.GONE, newer_state(folder.read_state(), heard))
 
-    def _unclaimed(self, folder: AllocationFolder) -> Presence:
-        if folder.has("revoked") or not folder.has("spec.json"):
-            return Presence.UNKNOWN
-        if not folder.has("slurm.json"):
-            return Presence.UNKNOWN  # a submit finds out what became of the one before
+    def _look_at_unclaimed(self, folder: AllocationFolder) -> Observation:
+        if folder.has("revoked") or not folder.has("spec.json") or not folder.has("slurm.json"):
+            return Observation(Presence.UNKNOWN)  # a submit finds out what became of the one before
         if not self._is_absent(folder):
-            return Presence.ACCEPTED
+            return Observation(Presence.ACCEPTED)
         try:
-            return Presence.UNKNOWN if self._is_lost(folder) else Presence.GONE
+            over = self._known_jobs(folder)
         except EngineUnavailable:
-            return Presence.ACCEPTED
+            return Observation(Presence.ACCEPTED)
+        if not over:
+            return Observation(Presence.UNKNOWN)
+        if folder.has("state.json"):  # it claimed at last
+            return Observation(Presence.ALIVE, folder.read_state())
+        return Observation(Presence.ENDED, _failed_start(folder, over[-1]))
 
     def _is_lost(self, folder: AllocationFolder) -> bool:
         """Whether Slurm knows nothing of a job that it once had, so that it is to be submitted again."""
-        if not self._is_absent(folder) or folder.has("state.json"):
-            return False
-        submitted_at = _submitted_at(folder)
-        known = self._slurm.find(folder.path.name)
-        return not any(job.submitted_at >= submitted_at - 60 for job in known)
+        return self._is_absent(folder) and not folder.has("state.json") and not self._known_jobs(folder)
+
+    def _known_jobs(self, folder: AllocationFolder) -> list[SlurmJob]:
+        """All that Slurm remembers of the jobs of an allocation, the oldest first."""
+        since = _submitted_at(folder) - 60
+        known = [job for job in self._slurm.find(folder.path.name) if job.submitted_at >= since]
+        return sorted(known, key=lambda job: job.submitted_at)
 
     def _is_alive(self, folder: AllocationFolder) -> bool:
         """Claimed, not reported, and not missing from the queue: a launcher elsewhere holds no lock here."""
@@ -305,6 +310,18 @@ def _submitted_at(folder: AllocationFolder) -> float:
         return float(json.loads((folder / "slurm.json").read_text())["submitted_at"]) + CLOCK_SKEW_SECONDS
     except (OSError, ValueError, KeyError, TypeError):
         return 0.0
+
+
+def _failed_start(folder: AllocationFolder, job: SlurmJob) -> LauncherState:
+    """What the launcher would have reported, had it come to life: Slurm's word, and its last one."""
+    said = f"Slurm ended its job before it started: {'+'.join(sorted(job.states)).lower()}"
+    with contextlib.suppress(OSError):
+        lines = (folder / OUTPUT).read_text("utf-8", "replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        said += f"; {last[-200:]}" if last else ""
+    spec = folder.read_spec()
+    now = time.time()
+    return LauncherState(spec.allocation_id, spec.attempt, "ended", "", now, ended_at=now, failure=said)
 
 
 def _await_silence(folder: AllocationFolder) -> None:
