@@ -6,6 +6,7 @@ Nothing here guesses: each probe does the thing once and reports what happened.
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from starverse.node import fabric_tools
 from starverse.node.cards.nvml import NoDriver, open_nvml
 from starverse.node.host_setup import find_python_folders
 from starverse.node.limits import find_cgroups
@@ -57,6 +59,7 @@ def examine(data: Path) -> tuple[Finding, ...]:
         probe_python,
         probe_cgroups,
         probe_cards,
+        probe_measures,
         lambda: probe_holes(data),
         lambda: probe_locks(data),
         lambda: probe_disk(data),
@@ -146,6 +149,21 @@ def probe_cards() -> Finding:
             "cards", Health.WARN, "; ".join([what, node.message, *sick]).strip("; "), "see nvidia-smi -q"
         )
     return Finding("cards", Health.OK, f"{what}, {len(node.links)} links")
+
+
+def probe_measures() -> Finding:
+    """By what the network to other nodes can be measured from here (``starverse admin fabric check``)."""
+    found = ["round trips and bandwidth by TCP"]
+    missing = []
+    if importlib.util.find_spec("torch") is not None:
+        found.append("all-reduce by PyTorch")
+    else:
+        missing.append(f"PyTorch for {sys.executable}")
+    tools = fabric_tools.present()
+    found += tools
+    missing += [name for name in fabric_tools.KNOWN if name not in tools]
+    what = f"{', '.join(found)}; not here: {', '.join(missing)}" if missing else ", ".join(found)
+    return Finding("network measures", Health.OK, what)
 
 
 def probe_holes(data: Path) -> Finding:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from starverse.node.fabric_tcp import ProbeFailed
 
+KNOWN = ("ib_write_bw", "nccl-tests")
 TOOL_SECONDS = 60
 IB_COMMAND = ("ib_write_bw", "-F", "--report_gbits", "-D", "5")
 NCCL_BYTES = 64 << 20

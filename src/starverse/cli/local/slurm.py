@@ -100,32 +100,31 @@ def _read(file: Path | None) -> tuple[Config, Access, Wanted]:
 def _live(
     config: Config, access: Access, facts: ClusterFacts, wanted: Wanted, wait_seconds: int | None
 ) -> list[Finding]:
-    """What only a running cluster can answer."""
-    from starverse.cli.local.slurm_cluster import ping, rest_of, sample_nodes, users_of
+    """What only a running cluster can answer; where it falls silent on the way, what was heard and that."""
+    from starverse.cli.local.slurm_cluster import SlurmSilent, ping, rest_of, sample_nodes, users_of
     from starverse.domain.slurm_cluster.facts import Finding, Verdict
     from starverse.domain.slurm_cluster.rules_nodes import nodes_of
     from starverse.domain.slurm_cluster.samples import judge_samples
 
     ours = nodes_of(facts, wanted)
-    findings = [
-        Finding("controller", Verdict.OK, ping(access), "up"),
-        *rest_of(config, ours),
-        *users_of(config),
-    ]
-    if wait_seconds is None:
-        findings.append(
-            Finding("node sample", Verdict.UNKNOWN, "left out (--no-jobs)", "a short job on each node")
-        )
-        return findings
-    nodes = [node for node in ours if node.usable and node.cards]
-    samples, expected = sample_nodes(access, nodes, wanted.partitions, wait_seconds)
+    findings = [*rest_of(config, ours), *users_of(config)]
+    try:
+        findings.append(Finding("controller", Verdict.OK, ping(access), "up"))
+        if wait_seconds is None:
+            needs = "a short job on each node"
+            findings.append(Finding("node sample", Verdict.UNKNOWN, "left out (--no-jobs)", needs))
+            return findings
+        nodes = [node for node in ours if node.usable and node.cards]
+        samples, expected = sample_nodes(access, nodes, wanted.partitions, wait_seconds)
+    except SlurmSilent as error:
+        return [*findings, _silent(error)]
     return [*findings, *judge_samples(samples, expected)]
 
 
 def _silent(error: Any) -> Finding:
     from starverse.domain.slurm_cluster.facts import Finding, Verdict
 
-    why = "nothing could be read of the cluster; what follows is what it needs"
+    why = "it was asked, and did not answer"
     return Finding(
         "slurm", Verdict.BLOCKS, str(error.detail), "an answer", why, error.hint or "see slurm.conf"
     )
