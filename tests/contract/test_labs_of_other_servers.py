@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +38,18 @@ def _names(entry: Path, folder: str) -> bool:
         return entry.name.isdigit() and folder.encode() in (entry / "cmdline").read_bytes()
     except OSError:
         return False
+
+
+@without_postgres
+def test_what_a_killed_owner_left_goes_with_the_next_one() -> None:
+    script = (
+        "import os, signal; from starverse.testing.postgres_lab import PostgresLab\n"
+        "lab = PostgresLab().__enter__(); print(lab.folder, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=False)
+    folder = Path(done.stdout.strip())
+    assert done.returncode == -signal.SIGKILL
+    assert (folder / "data" / "postmaster.pid").exists()
+    PostgresLab.sweep_abandoned()
+    assert not folder.exists()
+    assert not [entry.name for entry in Path("/proc").iterdir() if _names(entry, str(folder))]

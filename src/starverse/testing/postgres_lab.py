@@ -24,6 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from starverse.testing import lab_folders
+
+PREFIX = "starverse-pg-"
 PLACES = "/usr/lib/postgresql/*/bin"
 """Where Debian and Ubuntu put each version's programs."""
 
@@ -38,6 +41,7 @@ class PostgresLab:
     def __init__(self, folder: Path | None = None, *, flushes: bool = False, connections: int = 200) -> None:
         self._own_folder = folder is None
         self._folder = folder
+        self._owner: int | None = None
         self._options = f"-c listen_addresses='' -c max_connections={connections}"
         if not flushes:
             self._options += " -c fsync=off"
@@ -79,8 +83,10 @@ class PostgresLab:
         if why := self.missing():
             raise PostgresBroken(why)
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="starverse-pg-"))
+            self.sweep_abandoned()
+            self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._owner = lab_folders.own(self._folder)
         if os.geteuid() == 0:
             shutil.chown(self._folder, "postgres", "postgres")
         self._folder.chmod(0o755)
@@ -107,6 +113,16 @@ class PostgresLab:
         if self._own_folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+        if self._owner is not None:
+            os.close(self._owner)
+            self._owner = None
+
+    @staticmethod
+    def sweep_abandoned() -> None:
+        """End and remove those below the temporary folder whose owners were killed."""
+        for folder in lab_folders.abandoned(PREFIX):
+            PostgresLab(folder).stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _end(self, number: signal.Signals) -> None:
         pid = self._pid()

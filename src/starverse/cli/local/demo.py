@@ -119,6 +119,7 @@ class Person:
 def command(engine: str, db: str, keep: bool) -> None:
     """Rent, train on spot, be reclaimed, resume, finish, and read the bill: on real data, checked."""
     started = time.monotonic()
+    signal.signal(signal.SIGTERM, _leave)  # so that what it started ends with it
     root = Path(tempfile.mkdtemp(prefix="starverse-demo-"))
     try:
         with open_ground(engine, db) as ground, platform(root, ground) as api:
@@ -162,6 +163,10 @@ def platform(root: Path, ground: Ground) -> Iterator[str]:
             server.kill()
             server.wait()
         log.close()
+
+
+def _leave(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def remove(root: Path) -> None:
