@@ -47,7 +47,7 @@ def test_the_tasks_of_an_array_share_one_specification_and_keep_what_slurm_says_
     assert kept == 1
     assert len(content) < 10_000
     with world.platform.database.read() as connection:
-        (task,) = by_number(connection, 2, 998)
+        (task,) = by_number(connection, 502, 998)
     assert task.spec.array is not None
     told = array_variables(task.number, 998, task.spec.array)
     assert (told["SLURM_ARRAY_TASK_COUNT"], told["SLURM_ARRAY_TASK_MAX"]) == ("500", "998")

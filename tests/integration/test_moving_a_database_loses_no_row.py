@@ -88,7 +88,11 @@ def work_on(database: Database, data: Path) -> None:
     with database.read() as connection:
         number, event, transfer = (
             connection.execute(text(f"SELECT max({column}) FROM {table}")).scalar_one()
-            for column, table in (("number", "jobs"), ("id", "events"), ("sequence", "transfers"))
+            for column, table in (
+                ("coalesce(task_number, number)", "jobs"),
+                ("id", "events"),
+                ("sequence", "transfers"),
+            )
         )
     world = World(database, data)
     made = world.submit(world.team(f"team-{number}"), name="next")

@@ -195,6 +195,7 @@ def resume(platform: Platform, identity: Identity, ref: str) -> JobView:
             id=platform.ids.uuid7(),
             number=jobs.next_number(connection, "job"),
             array_index=None,
+            task_number=None,
             account_id=identity.account_id,
             spec=dataclasses.replace(job.spec, array=None, begin=None),
             state=JobState.QUEUED,

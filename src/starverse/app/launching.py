@@ -144,7 +144,7 @@ def launch_spec(
     """Everything the launcher needs. Pure but for the paths, which are made from ids."""
     spec, paths, settings = job.spec, platform.paths, platform.settings
     context = PatternContext(
-        job_number=job.display_number,
+        job_number=job.own_number,
         job_name=spec.name,
         node=allocation.nodes[0],
         array_number=None if job.array_index is None else job.number,
@@ -159,6 +159,7 @@ def launch_spec(
         allocation_id=allocation.id,
         job_id=job.id,
         job_number=job.display_number,
+        own_number=job.own_number,
         team_id=job.team_id,
         attempt=allocation.attempt,
         node=allocation.nodes[0],

@@ -416,7 +416,7 @@ def _insert(platform: Platform, identity: Identity, world: _World, accepted: _Ac
         _require_room(platform, connection, identity, len(indices))
         workspace_id = platform.ids.uuid7()
         jobs.insert_workspace(connection, workspace_id, identity.team_id, request.folder_id, now)
-        number = jobs.next_number(connection, "job")
+        number = jobs.next_number(connection, "job", many=1 if spec.array is None else 1 + len(indices))
         job_ids = [first_id, *(platform.ids.uuid7() for _ in indices[1:])]
         new = [
             Job(
@@ -432,8 +432,9 @@ def _insert(platform: Platform, identity: Identity, world: _World, accepted: _Ac
                 reason=WaitReason.NEW.value,
                 message="waits for the scheduler",
                 submitted_at=now,
+                task_number=None if index is None else own,
             )
-            for job_id, index in zip(job_ids, indices, strict=True)
+            for own, (job_id, index) in enumerate(zip(job_ids, indices, strict=True), number + 1)
         ]
         jobs.insert_jobs(connection, new)
         text = accepted.price.text

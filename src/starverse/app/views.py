@@ -181,6 +181,7 @@ class JobView:
     submit_dir: str
     array_index: int | None
     array_number: int | None
+    own_number: int
     dependency_text: str
     begin_at: datetime | None
     cost_so_far: Money

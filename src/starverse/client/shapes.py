@@ -94,6 +94,7 @@ class Job(TypedDict):
     submit_dir: str | None
     array_index: int | None
     array_number: int | None
+    own_number: int
     dependency_text: str | None
     begin_at: str | None
     cost_so_far_micro: int

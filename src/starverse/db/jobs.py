@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, bindparam, func, insert, or_, select, update
 
 from starverse.db import job_specs
 from starverse.db.prepared import Prepared, among
@@ -24,14 +24,18 @@ _WAITING = Prepared(select(jobs.c.id, jobs.c.reason, jobs.c.message).where(jobs.
 _TAKE_NUMBER = Prepared(
     update(counters)
     .where(counters.c.name == bindparam("wanted"))
-    .values(value=counters.c.value + 1)
+    .values(value=counters.c.value + bindparam("many"))
     .returning(counters.c.value)
 )
 _INSERT_WORKSPACE = Prepared(insert(workspaces), ("id", "team_id", "folder_id", "created_at"))
 _INSERT = Prepared(insert(jobs), (*_FIELDS, "name", "cost_label", "tariff", "spec_id"))
 _GET = Prepared(select(jobs).where(jobs.c.id == bindparam("wanted")))
 _GET_MANY = Prepared(select(jobs).where(among(jobs.c.id, "ids")))
-_BY_NUMBER = Prepared(select(jobs).where(jobs.c.number == bindparam("wanted")).order_by(jobs.c.array_index))
+_BY_NUMBER = Prepared(
+    select(jobs)
+    .where(or_(jobs.c.number == bindparam("wanted"), jobs.c.task_number == bindparam("wanted")))
+    .order_by(jobs.c.array_index)
+)
 _QUEUED = Prepared(
     select(jobs).where(jobs.c.state == JobState.QUEUED).order_by(jobs.c.submitted_at, jobs.c.id)
 )
@@ -60,12 +64,16 @@ def _changing(*columns: str) -> Prepared:
     return Prepared(statement, columns)
 
 
-def next_number(connection: Connection, name: str, first: int = 1) -> int:
-    """The next number of a counter that people see, such as ``job``; never given twice."""
-    taken = _TAKE_NUMBER.first(connection, wanted=name)
-    if taken is None and insert_new(connection, counters, {"name": name, "value": first}):
+def next_number(connection: Connection, name: str, first: int = 1, many: int = 1) -> int:
+    """The next number of a counter that people see, such as ``job``; never given twice.
+
+    With ``many`` a block: the number returned and those after it.
+    """
+    taken = _TAKE_NUMBER.first(connection, wanted=name, many=many)
+    if taken is None and insert_new(connection, counters, {"name": name, "value": first + many - 1}):
         return first
-    return int((taken or _TAKE_NUMBER.first(connection, wanted=name)).value)
+    last = taken or _TAKE_NUMBER.first(connection, wanted=name, many=many)
+    return int(last.value) - many + 1
 
 
 def insert_workspace(
@@ -107,7 +115,10 @@ def get_many(connection: Connection, job_ids: Collection[str]) -> dict[str, Job]
 
 
 def by_number(connection: Connection, number: int, array_index: int | None = None) -> list[Job]:
-    """The job, the one task, or (no index given) all tasks of an array, by index."""
+    """The job, the one task, or (no index given) all tasks of an array, by index.
+
+    A task is named by the number of its array and its index, or by its own number alone.
+    """
     if array_index is None:
         return _made(connection, _BY_NUMBER.rows(connection, wanted=number))
     return _read(connection, _all().where(jobs.c.number == number, jobs.c.array_index == array_index))
@@ -126,12 +137,16 @@ def in_state(connection: Connection, *states: JobState) -> list[Job]:
 def dependency_facts(
     connection: Connection, numbers: Collection[int]
 ) -> list[tuple[int, tuple[JobState, int | None, datetime | None, datetime | None]]]:
-    """(number, (state, array index, first start, end)) of jobs others depend on; no specs are read."""
-    facts = select(jobs.c.number, jobs.c.state, jobs.c.array_index, jobs.c.started_at, jobs.c.ended_at)
+    """(number, (state, array index, first start, end)) of jobs others depend on; no specs are read.
+
+    A task counts under the number of its array and, where that is asked for, under its own.
+    """
+    columns = (jobs.c.state, jobs.c.array_index, jobs.c.started_at, jobs.c.ended_at)
     return [
-        (row.number, (row.state, row.array_index, row.started_at, row.ended_at))
+        (row[0], (row.state, row.array_index, row.started_at, row.ended_at))
         for some in in_chunks(numbers)
-        for row in connection.execute(facts.where(jobs.c.number.in_(some)))
+        for number in (jobs.c.number, jobs.c.task_number)
+        for row in connection.execute(select(number, *columns).where(number.in_(some)))
     ]
 
 

@@ -153,6 +153,7 @@ class JobOut(Out):
     submit_dir: str
     array_index: int | None
     array_number: int | None
+    own_number: int
     dependency_text: str
     begin_at: InstantText | None
     cost_so_far_micro: int

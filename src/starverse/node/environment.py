@@ -61,7 +61,7 @@ def _defaults(spec: LaunchSpec, places: Places, place: NodePlace, asked: dict[st
         "SLURM_TASKS_PER_NODE": tasks_per_node(int(tasks) if tasks.isdecimal() else nodes, nodes),
         "SLURM_CPUS_ON_NODE": str(max(1, int(spec.limits.cpus))),
         "MASTER_ADDR": place.hosts[0][1] if place.hosts else "127.0.0.1",
-        "MASTER_PORT": str(rendezvous_port(spec.job_number)),
+        "MASTER_PORT": str(rendezvous_port(spec.slurm_job_id)),
         "STARVERSE_BATCH_SCALE": "1",
         **_NCCL.get(spec.fabric, {}),
     }
@@ -77,8 +77,8 @@ def _granted(spec: LaunchSpec, places: Places, python: str) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": ",".join(
             str(card.index) if card.declared else card.uuid for card in spec.cards
         ),
-        "SLURM_JOB_ID": spec.job_number,
-        "SLURM_JOBID": spec.job_number,
+        "SLURM_JOB_ID": spec.slurm_job_id,
+        "SLURM_JOBID": spec.slurm_job_id,
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
         "SLURM_GPUS_ON_NODE": str(len(spec.cards)),

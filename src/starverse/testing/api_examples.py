@@ -36,6 +36,7 @@ def job(number: str = "12", **changes: Any) -> dict[str, Any]:
         "submit_dir": "/home/wang/实验",
         "array_index": None,
         "array_number": None,
+        "own_number": int(number.partition("_")[0]) + int(number.partition("_")[2] or -1) + 1,
         "dependency_text": "",
         "begin_at": None,
         "cost_so_far_micro": 996_000,

@@ -93,6 +93,11 @@ def show(session: Session, job: str) -> None:
         session.note(DECLARED_MARK)
 
 
+def _numbers(job: Job) -> str:
+    """The number, and for an array task the integer of its own beside it."""
+    return f"{job['number']} ({job['own_number']})" if "_" in job["number"] else str(job["number"])
+
+
 def job_text(job: Job) -> str:
     """A job as ``job show`` prints it."""
     checkpoint = job.get("checkpoint") or {}
@@ -102,7 +107,7 @@ def job_text(job: Job) -> str:
     parts = [
         render_fields(
             [
-                ("job", f"{job['number']}  {job['name']}"),
+                ("job", f"{_numbers(job)}  {job['name']}"),
                 ("state", None if tasks else _state(job)),
                 ("message", None if tasks else job.get("message")),
                 ("tasks", [f"{count} {state}" for state, count in tasks.items()] if tasks else None),

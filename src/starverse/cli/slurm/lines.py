@@ -37,11 +37,11 @@ def node_names(value: object) -> tuple[str, ...]:
 
 
 def numbers_of(job: Job) -> tuple[int, int | None, int | None]:
-    """``(number, array number, array index)``; a task counts under its array's number."""
+    """``(number, array number, array index)``; a task has a number of its own."""
     array, index = job.get("array_number"), job.get("array_index")
     if array is None or index is None:
         return int(str(job["number"]).partition("_")[0]), None, None
-    return int(array), int(array), int(index)
+    return int(job["own_number"]), int(array), int(index)
 
 
 def job_line(job: Job, now: datetime, *, expected_start: str | None = None) -> JobLine:

@@ -72,11 +72,16 @@ def read_jobs(text: str) -> tuple[list[JobChoice], str]:
 
 
 def is_chosen(job: Job, choices: Iterable[JobChoice]) -> bool:
-    """Whether a job is one of the choices: by number, or as a task of an array."""
-    number, _, index = numbers_of(job)
+    """Whether a job is one of the choices: by its own number, or as a task of an array."""
+    number, array, index = numbers_of(job)
     return any(
-        number == choice.number and (choice.indices is None or index in choice.indices) for choice in choices
+        choice.number in (number, array) if choice.indices is None else _is_task(choice, array, index)
+        for choice in choices
     )
+
+
+def _is_task(choice: JobChoice, array: int | None, index: int | None) -> bool:
+    return choice.number == array and index in (choice.indices or ())
 
 
 def users_filter(text: str, session: Session) -> Callable[[Job], bool]:

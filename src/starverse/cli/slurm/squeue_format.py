@@ -125,7 +125,8 @@ def fold_waiting_tasks(jobs: Sequence[JobLine]) -> list[JobLine]:
         key = (job.array_number, job.reason)
         if key not in places:
             places[key] = len(folded)
-            folded.append(replace(job, array_index=None, array_indices=(job.array_index,)))
+            number = job.array_number
+            folded.append(replace(job, number=number, array_index=None, array_indices=(job.array_index,)))
             continue
         first = folded[places[key]]
         indices = tuple(sorted({*first.array_indices, job.array_index}))

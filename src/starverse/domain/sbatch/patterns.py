@@ -22,14 +22,14 @@ _PAD_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class PatternContext:
-    """What the marks stand for: ``job_number`` of this job or task (``123``, ``123_4``: no two tasks share a
-    file), ``array_number`` ``None`` outside arrays.
+    """What the marks stand for: ``job_number`` of this job or task alone (no two tasks share a file),
+    ``array_number`` ``None`` outside arrays.
 
     ``array_index`` fills ``%a``; outside arrays it is Slurm's 4294967294. ``node`` is the first node of
     the gang, where the script runs.
     """
 
-    job_number: int | str
+    job_number: int
     job_name: str
     user: str = "root"
     node: str = "node"
@@ -41,7 +41,7 @@ def expand_pattern(pattern: str, context: PatternContext) -> str:
     """The file name of a batch script's stream; a ``/`` inside a name or user becomes ``_``."""
     if "\\" in pattern:
         return re.sub(r"\\(.?)", r"\1", pattern, flags=re.DOTALL)
-    numbers: dict[str, int | str] = {
+    numbers: dict[str, int] = {
         "j": context.job_number,
         "A": context.job_number if context.array_number is None else context.array_number,
         "a": 4294967294 if context.array_index is None else context.array_index,

@@ -78,8 +78,10 @@ class LaunchSpec:
 
     ``nodes`` are all nodes in the order of their node numbers, ``()`` means ``node`` alone; read
     :attr:`node_names`. ``limits`` hold on each. ``binds_cards`` false: how many ``cards`` a node has stands,
-    which ones is read from what the engine bound. ``fabric`` is ``ib``, ``roce`` or ``eth``, ``""``: nobody
-    said. What launchers write for the workload leaves ``disk_reserve_bytes`` of each disk free.
+    which ones is read from what the engine bound. ``job_number`` is what people see (``12``, ``12_3``),
+    ``own_number`` the integer of this job or task alone (0: told by an older platform). ``fabric`` is
+    ``ib``, ``roce`` or ``eth``, ``""``: nobody said. What launchers write for the workload leaves
+    ``disk_reserve_bytes`` of each disk free.
     """
 
     allocation_id: str
@@ -124,7 +126,13 @@ class LaunchSpec:
     channel_ca: str = ""
     fabric: str = ""
     disk_reserve_bytes: int = 1024**3
+    own_number: int = 0
     version: int = PROTOCOL_VERSION
+
+    @property
+    def slurm_job_id(self) -> str:
+        """The integer that ``SLURM_JOB_ID`` shows: of an array task its own."""
+        return str(self.own_number) if self.own_number else self.job_number
 
     @property
     def node_names(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ class Job:
     ``reason`` is a ``WaitReason`` while queued, a ``JobEndReason`` once ended. ``not_before`` delays the
     next start (after a failed one); ``resume_allowed`` false: the next run starts from nothing.
     ``checkpoints_id`` is the job whose checkpoints it goes on from: its own, or the one that it resumes.
+    ``number`` of an array task is that of its array, ``task_number`` its own (``None``: no array task).
     """
 
     id: str
@@ -44,6 +45,12 @@ class Job:
     exit_code: int | None = None
     exit_signal: int | None = None
     resume_allowed: bool = True
+    task_number: int | None = None
+
+    @property
+    def own_number(self) -> int:
+        """The one integer that names this job alone, an array task too (Slurm's ``SLURM_JOB_ID``)."""
+        return self.number if self.task_number is None else self.task_number
 
     @property
     def display_number(self) -> str:
@@ -56,7 +63,9 @@ class Allocation:
 
     ``closed_at``: its last usage is charged and its hold resolved; ``cleaned_at``: nothing of it is left
     on the node; ``examined_at``: after its end, what it published is verified and what follows from that is
-    settled. ``resume_from`` is the checkpoint folder's name, ``""`` for a first run.
+    settled. ``signal_name`` is the newest signal that was asked for, ``signal_count`` says how many were
+    (``None``: none), ``signal_to`` whom it goes to (``SignalTo``). ``resume_from`` is the checkpoint
+    folder's name, ``""`` for a first run.
     """
 
     id: str
@@ -94,6 +103,9 @@ class Allocation:
     stop_requested_at: datetime | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
+    signal_count: int | None = None
+    signal_name: str | None = None
+    signal_to: str | None = None
 
     @property
     def open(self) -> bool:

@@ -66,7 +66,7 @@ def test_a_job_name_cannot_climb_out() -> None:
 
 
 def test_no_two_tasks_of_an_array_share_a_file() -> None:
-    tasks = [PatternContext(f"12_{index}", "x", array_number=12, array_index=index) for index in (0, 1)]
+    tasks = [PatternContext(13 + index, "x", array_number=12, array_index=index) for index in (0, 1)]
     for pattern in ("%j.out", "%J", "slurm-%A_%a.out"):
         assert len({expand_pattern(pattern, task) for task in tasks}) == 2
-    assert expand_pattern("%6j", tasks[1]) == "0012_1"
+    assert expand_pattern("%6j", tasks[1]) == "000014"
