@@ -39,16 +39,18 @@ if rank == "0":
 checkpointer.exit_for_requeue()
 """
 
-ALL_REDUCE = """import os, torch, torch.distributed as dist
+ALL_REDUCE = """import os, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 value = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(value)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()} on {os.environ['SLURMD_NODENAME']}: {value.item()}", flush=True)
+place = f"rank {dist.get_rank()} of {dist.get_world_size()} on {os.environ['SLURMD_NODENAME']}"
+sys.stdout.write(f"{place}: {value.item()}\\n")
 dist.destroy_process_group()
-"""  # noqa: E501
+"""
 TORCHRUN = """#SBATCH --mem=3G --time=00:20:00
-srun -N2 --ntasks-per-node=1 sh -c '"$STARVERSE_PYTHON" -m torch.distributed.run --nnodes 2 \
-    --nproc-per-node 2 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" reduce.py'
+where="--master-addr $MASTER_ADDR --master-port $MASTER_PORT"
+srun -N2 --ntasks-per-node=1 sh -c '"$STARVERSE_PYTHON" -m torch.distributed.run \
+    --nnodes "$NNODES" --node-rank "$NODE_RANK" --nproc-per-node 2 '"$where"' reduce.py'
 """
 
 
