@@ -186,3 +186,18 @@ def test_the_clock_of_the_database_is_this_machines(ground: Ground) -> None:
     with ground.database.read() as connection:
         told = leases.clock(connection)
     assert abs(told - SystemClock().now()) < timedelta(seconds=5)
+
+
+def test_a_server_that_has_its_leases_again_runs_its_loops_at_once(ground: Ground) -> None:
+    """The database was away for longer than a lease, and nobody else took them."""
+    server = ground.server("a")
+    woken: list[str] = []
+    server._wakeups.listen("meter", lambda: woken.append("meter"))
+    server.beat()
+    server.beat()
+    assert woken == ["meter"]
+    ground.clock.advance(seconds=30)
+    assert not server.holds("meter")
+    server.beat()
+    assert server.holds("meter")
+    assert woken == ["meter", "meter"]

@@ -11,10 +11,12 @@ import sys
 
 import pytest
 
+from starverse.testing.platforms import POSTGRES_VARIABLE
 from starverse.testing.simulation import simulate
 
 SEEDS = range(int(os.environ.get("STARVERSE_SIMULATION_SEEDS", "24")))
 STEPS = 100
+POSTGRES_STEPS = 40
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,17 @@ STEPS = 100
 )
 def test_a_world_keeps_every_invariant(seed: int) -> None:
     outcome = simulate(seed, STEPS)
+    assert outcome.allocations > 0
+    assert outcome.crashes > 0
+
+
+@pytest.mark.postgres
+@pytest.mark.xdist_group("seed-postgresql")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_world_on_postgresql_keeps_every_invariant(seed: int) -> None:
+    if not os.environ.get(POSTGRES_VARIABLE):
+        pytest.skip(f"{POSTGRES_VARIABLE} names no PostgreSQL server")
+    outcome = simulate(seed, POSTGRES_STEPS, kind="postgresql")
     assert outcome.allocations > 0
     assert outcome.crashes > 0
 

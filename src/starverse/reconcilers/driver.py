@@ -129,13 +129,12 @@ class Driver:
 
     def statuses(self) -> list[ReconcilerStatus]:
         """How each loop fares, by this server or by the one that runs it."""
-        told = self._turns.reports()
-        return [
-            loop.status
-            if self._turns.holds(loop.reconciler.name)
-            else told.get(loop.status.name, loop.status)
-            for loop in self._loops
-        ]
+        told, holds = self._turns.reports(), self._turns.holds
+        found = []
+        for loop in self._loops:
+            name = loop.reconciler.name
+            found.append(loop.status if holds(name) else told.get(name) or self._without_turn(loop))
+        return found
 
     def _run(self, loop: _Loop) -> None:
         while not self._stopping.is_set():
@@ -159,14 +158,12 @@ class Driver:
                 self._round(loop)
         if not ours:
             loop.races, loop.backs_off = 0, False
-            fault = self._turns.fault()
-            loop.status = replace(
-                loop.status,
-                healthy=not fault,
-                failures=0,
-                message=self._turns.why_not(name),
-                away="database" if fault else "",
-            )
+            loop.status = self._without_turn(loop)
+
+    def _without_turn(self, loop: _Loop) -> ReconcilerStatus:
+        fault, why_not = self._turns.fault(), self._turns.why_not(loop.reconciler.name)
+        away = "database" if fault else ""
+        return replace(loop.status, healthy=not fault, failures=0, message=why_not, away=away)
 
     def _round(self, loop: _Loop) -> None:
         name = loop.reconciler.name

@@ -220,7 +220,7 @@ class Leadership:
             rows = {row.name: row for row in leases.load(connection)}
         good_until = float("inf") if self._alone else asked + self._terms.lease_seconds
         with self._lock:
-            gained = [name for name in held if name not in self._held]
+            gained = [name for name in held if self._valid(name) is None]
             self._held = {name: _Held(lease, good_until) for name, lease in held.items()}
             self._rows, self._fault = rows, ""
             self._known.note(living)

@@ -85,5 +85,5 @@ def _finish_removals(platform: Platform) -> str:
 
 
 def _remove_leftover(path: Path) -> str:
-    removal.remove_tree(path)
+    removal.remove_leftover(path)
     return f"removed {path.name}"

@@ -42,19 +42,19 @@ class SetClock:
 
 
 @contextmanager
-def fresh_database(kind: str, folder: Path) -> Iterator[Database]:
+def fresh_database(kind: str, folder: Path, *, durable: bool = True) -> Iterator[Database]:
     """An empty database with all tables: ``sqlite`` in ``folder``, or ``postgresql`` in a schema of its own
     on the server that ``STARVERSE_TEST_POSTGRES`` names."""
-    with empty_database(kind, folder) as database:
+    with empty_database(kind, folder, durable=durable) as database:
         metadata.create_all(database.engine)
         yield database
 
 
 @contextmanager
-def empty_database(kind: str, folder: Path) -> Iterator[Database]:
+def empty_database(kind: str, folder: Path, *, durable: bool = True) -> Iterator[Database]:
     """The same without any table."""
     if kind == "sqlite":
-        database = Database(f"sqlite:///{folder / 'starverse.db'}")
+        database = Database(f"sqlite:///{folder / 'starverse.db'}", durable=durable)
         try:
             yield database
         finally:

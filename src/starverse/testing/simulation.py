@@ -29,14 +29,13 @@ import structlog
 
 from starverse.app import admin
 from starverse.db import jobs as job_rows
-from starverse.db.session import Database
-from starverse.db.tables import metadata
 from starverse.domain.errors import Conflict, InvariantBroken, StarverseError
 from starverse.domain.workloads.states import JobState
 from starverse.engines.base import EngineUnavailable
 from starverse.reconcilers.leadership import LEASE_SECONDS
 from starverse.testing.crashes import SimulatedCrash
 from starverse.testing.invariants import Broken, Inspector
+from starverse.testing.platforms import fresh_database
 from starverse.testing.simulated_world import SimulatedServer, SimulatedWorld
 from starverse.testing.simulation_moves import Moves, make_cast
 
@@ -265,25 +264,25 @@ class Simulation:
             raise SimulationFailed("\n".join([_line(self.outcome), *map(str, broken)]))
 
 
-def simulate(seed: int, steps: int = STEPS_DEFAULT, history: list[str] | None = None) -> Outcome:
-    """Run one seed in a folder of its own, in memory where the machine has such a place."""
+def simulate(
+    seed: int, steps: int = STEPS_DEFAULT, history: list[str] | None = None, *, kind: str = "sqlite"
+) -> Outcome:
+    """Run one seed in a folder of its own, in memory where the machine has such a place.
+
+    ``kind`` ``postgresql``: in a schema of its own on the server that ``STARVERSE_TEST_POSTGRES`` names.
+    """
     outcome = Outcome(seed, steps)
     told: list[str] = [] if history is None else history
-    with _folder() as folder:
-        database = Database(f"sqlite:///{folder / 'starverse.db'}", durable=False)
+    with _folder() as folder, fresh_database(kind, folder, durable=False) as database:
+        world = SimulatedWorld(seed, database, folder / "data")
         try:
-            metadata.create_all(database.engine)
-            world = SimulatedWorld(seed, database, folder / "data")
-            try:
-                return Simulation(world, outcome, told).run()
-            except SimulationFailed:
-                raise
-            except Exception as error:
-                raise SimulationFailed(f"{_line(outcome)}\n{type(error).__name__}: {error}") from error
-            finally:
-                world.close()
+            return Simulation(world, outcome, told).run()
+        except SimulationFailed:
+            raise
+        except Exception as error:
+            raise SimulationFailed(f"{_line(outcome)}\n{type(error).__name__}: {error}") from error
         finally:
-            database.close()
+            world.close()
 
 
 @contextlib.contextmanager
@@ -306,6 +305,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", help="FIRST:END, such as 0:500")
     parser.add_argument("--steps", type=int, default=STEPS_DEFAULT)
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--history", type=int, default=0, metavar="LINES", help="of a failure")
     options = parser.parse_args(argv)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -314,7 +314,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for seed in range(int(first), int(end)):
         history: list[str] = []
         try:
-            print(simulate(seed, options.steps, history), flush=True)  # noqa: T201
+            print(simulate(seed, options.steps, history, kind=options.database), flush=True)  # noqa: T201
         except SimulationFailed as failure:
             failed += 1
             print(*history[len(history) - options.history :], failure, sep="\n", flush=True)  # noqa: T201
