@@ -89,9 +89,11 @@ class Cgroups:
         return False
 
     def all_folders(self) -> list[str]:
-        """Every folder that :meth:`create` may have made, now or in a process that died."""
-        parents = {getattr(self._support, name) for name in CONTROLLERS} - {""}
-        return sorted(str(Path(parent) / self._name) for parent in parents)
+        """Every folder that :meth:`create` may have made, now or in a process that died, on this host also
+        for further nodes of the same allocation (``NAME-1``)."""
+        parents = {Path(getattr(self._support, name)) for name in CONTROLLERS if getattr(self._support, name)}
+        parts = [part for parent in parents for part in parent.glob(f"{self._name}-[0-9]*")]
+        return sorted(str(folder) for folder in (*parts, *(parent / self._name for parent in parents)))
 
     def describe(self) -> str:
         """``limits.json``: which controllers hold, which were refused."""

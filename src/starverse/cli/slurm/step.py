@@ -122,7 +122,10 @@ def fold_counts(counts: Iterable[int]) -> str:
 def expand_hosts(text: str) -> tuple[str, ...]:
     """``gpu[001-002],head`` as names; raises ``ValueError``."""
     names: list[str] = []
-    for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+    parts = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text)
+    if ",".join(parts) != text:
+        raise ValueError(f"{text!r} is not a list of nodes")
+    for part in parts:
         found = re.fullmatch(r"([^\[\]]*)(?:\[([\d,-]+)\])?([^\[\]]*)", part)
         if found is None:
             raise ValueError(f"{text!r} is not a list of nodes")

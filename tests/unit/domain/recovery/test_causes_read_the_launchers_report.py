@@ -34,6 +34,18 @@ CASES: dict[str, tuple[EndFacts, EndCause]] = {
     "exit 99 without a notice": (EndFacts(report(99)), C.USER_CODE),
     "a signal of its own": (EndFacts(report(sig=11)), C.USER_CODE),
     "interpreter that is not there": (EndFacts(report(127, failure="interpreter x")), C.USER_CODE),
+    "another node of it lost": (
+        EndFacts(report(sig=15, stopped_by="node_lost", failure="the launcher on gpu002 was lost")),
+        C.NODE_LOST,
+    ),
+    "another node of it lost, and it went on to exit 0": (
+        EndFacts(report(0, stopped_by="node_lost", failure="the launcher on gpu002 was lost")),
+        C.NODE_LOST,
+    ),
+    "another node's sandbox ended by itself": (
+        EndFacts(report(sig=15, failure="gpu002: the sandbox of its ranks ended (signal 9)")),
+        C.USER_CODE,
+    ),
     "out of memory": (EndFacts(report(sig=9, out_of_memory=True)), C.OUT_OF_MEMORY),
     "out of memory without a signal": (EndFacts(report(137, out_of_memory=True)), C.OUT_OF_MEMORY),
     "exit 0 after a notice": (EndFacts(noticed(0), N.RECLAIM), C.COMPLETED),
