@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import text
+from sqlalchemy import Connection, column, table, text
 
 from starverse.app.maintenance.alone import alone_on
 from starverse.app.maintenance.content import Backup, fill_as_it_was, open_backup
@@ -20,7 +22,7 @@ from starverse.app.maintenance.migrating import migrate
 from starverse.app.maintenance.restore import restore
 from starverse.db import ledger, schema
 from starverse.db.maintenance.dialects import rebuilding
-from starverse.db.maintenance.rows import TableDigest, digests_of, lines_of, shapes_of
+from starverse.db.maintenance.rows import TableDigest, digest_of, digests_of, lines_of, shapes_of
 from starverse.db.session import Database
 from starverse.domain.errors import Conflict, InvariantBroken, Unavailable
 from starverse.testing.platforms import POSTGRES_VARIABLE, empty_database
@@ -58,10 +60,19 @@ def keys_of(database: Database, name: str) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in connection.execute(text(f"SELECT {columns} FROM {name}")))
 
 
+def digest_in_old_columns(connection: Connection, backup: Backup, name: str) -> TableDigest:
+    """The digest of a table's lines, without the columns that it has got since the backup."""
+    shape = shapes_of(connection)[name]
+    old = json.loads(next(backup.table_lines(name)))
+    clause = table(name, *(column(each, shape.clause.c[each].type) for each in old))
+    return digest_of(lines_of(connection, replace(shape, clause=clause)))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_row_is_lost_and_the_books_are_sound(kind: str, release: Path, tmp_path: Path) -> None:
     with database_of(kind, tmp_path) as database:
-        told = as_released(database, release).manifest
+        backup = as_released(database, release)
+        told = backup.manifest
         before = {name: keys_of(database, name) for name in told.tables}
         assert sum(map(len, before.values())) == told.rows
         schema.upgrade(database)
@@ -69,7 +80,7 @@ def test_no_row_is_lost_and_the_books_are_sound(kind: str, release: Path, tmp_pa
         with database.read() as connection:
             assert not schema.plan_of(connection).steps
             assert ledger.check(connection) == ()
-            kept = digests_of(connection, IMMUTABLE)
+            kept = {name: digest_in_old_columns(connection, backup, name) for name in IMMUTABLE}
         assert kept == {name: told.tables[name] for name in IMMUTABLE}
         world = World(database, tmp_path)
         world.submit(world.team("newcomer"), name="next")
@@ -147,6 +158,7 @@ def test_what_this_version_must_not_touch_is_refused(
             schema.upgrade(database)
 
 
+@pytest.mark.filterwarnings("ignore:Skipped unsupported reflection")  # an index over an expression
 @pytest.mark.parametrize("name", ["accounts", "teams", "jobs", "allocations", "ledger_accounts"])
 def test_a_table_that_others_refer_to_can_be_rebuilt_with_its_rows(
     name: str, release: Path, tmp_path: Path
