@@ -1,7 +1,11 @@
-"""``job why``: what a waiting job waits for and what would help, decided afresh on the present picture."""
+"""``job why``: what a waiting job waits for and what would help, decided afresh on the present picture.
+
+Of a job that does not wait it says since when it runs, or how it ended.
+"""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from starverse.app.disk_space import may_start_anything
@@ -14,6 +18,12 @@ from starverse.domain.timespan import format_instant
 from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.states import JobState
 
+_ENDED = {
+    JobState.SUCCEEDED: "succeeded",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "was cancelled",
+}
+
 
 def explain_waiting(platform: Platform, job: Job) -> dict[str, Any]:
     """Typed reason, message, facts, what would help, and the earliest start where it is known."""
@@ -21,7 +31,7 @@ def explain_waiting(platform: Platform, job: Job) -> dict[str, Any]:
         "job": job.display_number,
         "state": job.state.value,
         "reason": job.reason,
-        "message": job.message,
+        "message": job.message if job.state is JobState.QUEUED else course(job),
         "facts": [],
         "what_helps": [],
         "earliest_start_at": None,
@@ -40,3 +50,20 @@ def explain_waiting(platform: Platform, job: Job) -> dict[str, Any]:
         "what_helps": list(why.what_helps),
         "earliest_start_at": format_instant(why.start_estimate) if why.start_estimate else None,
     }
+
+
+def course(job: Job) -> str:
+    """How it goes or went, for a job that does not wait: since when it runs, or when and how it ended."""
+    if job.ended_at is None:
+        begun = f" since {_clock(job.started_at)}" if job.started_at else ""
+        again = f", in its run {job.attempts}" if job.attempts > 1 else ""
+        asked = f"; {job.message}" if job.message else ""
+        return f"it runs{begun}{again}{asked}"
+    code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
+    ending = code if job.exit_signal is None else f" by signal {job.exit_signal}"
+    why = f": {job.message}" if job.message else ""
+    return f"it {_ENDED[job.state]} at {_clock(job.ended_at)}{ending}{why}"
+
+
+def _clock(instant: datetime) -> str:
+    return format_instant(instant.replace(microsecond=0))

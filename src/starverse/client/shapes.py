@@ -146,6 +146,7 @@ class Lint(TypedDict):
 
 
 class Why(TypedDict):
+    state: str
     reason: str
     message: str
     facts: list[Any]

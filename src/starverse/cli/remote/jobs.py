@@ -169,7 +169,7 @@ def why(session: Session, job: str) -> None:
 
 def why_text(found: Why) -> str:
     """The answer of ``job why``."""
-    lines = [f"{found['reason']}: {found['message']}" if found.get("message") else found["reason"]]
+    lines = [": ".join(filter(None, (found["reason"], found.get("message")))) or found["state"]]
     lines += [f"  {_fact(fact)}" for fact in found.get("facts") or ()]
     lines += [f"helps: {help_text}" for help_text in found.get("what_helps") or ()]
     earliest = when(found.get("earliest_start_at"))

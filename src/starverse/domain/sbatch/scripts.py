@@ -22,7 +22,9 @@ SCRIPT_BYTES_MAX = 4 * 1024 * 1024
 """Slurm's default ``max_script_size``."""
 
 _SPACE = " \t\n\v\f\r"
-_LOOKS_MEANT = re.compile(r"[ \t\ufeff]*#*[ \t]*SBATCH(?![A-Za-z0-9_.=])", re.IGNORECASE)
+_LOOKS_MEANT = re.compile(r"[ \t\ufeff]*(#*[ \t]*SBATCH|#(?i:sbatch))(?=[ \t]*-)")
+"""An option follows, and the word stands in capitals or right after the ``#``: ``# sbatch --gres=gpu:1 x``
+says how a script is called, and prose is prose."""
 _OTHER_SYSTEM = re.compile(r"#(PBS|BSUB|COBALT|OAR|PJM)(?=[ \t-])|#\$[ \t]+-")
 _SHOWN_MAX = 120
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from starverse.domain.ids import CardId
 from starverse.domain.scheduling.snapshot import NO_MODEL, Node, NodeShare, NodeState, Pool
 from starverse.domain.scheduling.topology import link_graph, ordered_cards, positions
-from starverse.domain.workloads.specs import Resources
+from starverse.domain.workloads.specs import MEMORY_BYTES_PER_CPU_DEFAULT, Resources
 
 GIB = 1024**3
 
@@ -149,7 +149,7 @@ def permanent_misfit(node: Node, resources: Resources, model: str) -> Misfit | N
     if reason is None:
         return None
     having = sum(card.model == model for card in node.cards)
-    needs_gib, has_gib = _gib(r.memory_bytes), _gib(node.memory_bytes)
+    has_gib = _gib(node.memory_bytes)
     texts = {
         MisfitReason.ZONE: f"{node.id} is in zone {node.zone}, not {r.zone}",
         MisfitReason.FABRIC: f"{node.id} has fabric {node.fabric}, not {r.fabric}",
@@ -158,9 +158,18 @@ def permanent_misfit(node: Node, resources: Resources, model: str) -> Misfit | N
         MisfitReason.NOT_LISTED: f"{node.id} is not in the job's node list",
         MisfitReason.CARDS_TOO_MANY: f"{r.cards_per_node} {model} on one node; {node.id} has {having}",
         MisfitReason.CPUS_TOO_MANY: f"{r.cpus_per_node} CPUs on one node; {node.id} has {node.cpus}",
-        MisfitReason.MEMORY_TOO_MUCH: f"{needs_gib} of memory on one node; {node.id} has {has_gib}",
+        MisfitReason.MEMORY_TOO_MUCH: f"{memory_wanted(r)} on one node; {node.id} has {has_gib}",
     }
     return Misfit(reason, texts[reason], permanent=True)
+
+
+def memory_wanted(resources: Resources) -> str:
+    """``64 GiB of memory``, and where it comes from when nobody named it."""
+    text = f"{_gib(resources.memory_bytes)} of memory"
+    if resources.memory_bytes_per_node is not None:
+        return text
+    each, cpus = _gib(MEMORY_BYTES_PER_CPU_DEFAULT), resources.cpus_per_node
+    return f"{text} ({each} for each of {cpus} CPUs; --mem asks for less)"
 
 
 def impossible(nodes: Collection[Node], resources: Resources) -> Misfit | None:
@@ -235,7 +244,7 @@ def _in_use(node: Node, resources: Resources, free: Free, model: str) -> Misfit 
         text = f"{resources.cpus_per_node} CPUs needed, {max(0, free.cpus)} free on {node.id}"
         return Misfit(MisfitReason.CPUS_IN_USE, text)
     if free.memory_bytes < resources.memory_bytes:
-        text = f"{_gib(resources.memory_bytes)} of memory needed, {_gib(free.memory_bytes)} free on {node.id}"
+        text = f"{memory_wanted(resources)} needed, {_gib(free.memory_bytes)} free on {node.id}"
         return Misfit(MisfitReason.MEMORY_IN_USE, text)
     return None
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from starverse.domain.money import MICRO_PER_YUAN, decimal_string
 from starverse.domain.scheduling.capacity import Layout, PoolRows, Room, Shape
-from starverse.domain.scheduling.fit import GIB
+from starverse.domain.scheduling.fit import GIB, memory_wanted
 from starverse.domain.timespan import format_instant
 from starverse.domain.workloads.reasons import WaitReason
 from starverse.domain.workloads.specs import Resources
@@ -74,9 +74,7 @@ def _in_pool(r: Resources, pool: PoolRows, room: Room) -> Shortage:
         text = f"needs {r.cpus_per_node} CPUs on each node; at most {at_most} free in {pool.pool}"
     elif int((cpus_ok & memory_ok).sum()) < r.nodes:
         at_most = max(0, int(room.memory_bytes[rows].max()))
-        text = (
-            f"needs {r.memory_bytes / GIB:.1f} GiB of memory on each node; at most {at_most / GIB:.1f} free"
-        )
+        text = f"needs {memory_wanted(r)} on each node; at most {at_most / GIB:.1f} GiB free"
     elif pool.listed.any() and not bool(enough[pool.listed].all()):
         text = "a node of its node list is in use"
     else:

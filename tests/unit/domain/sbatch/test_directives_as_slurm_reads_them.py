@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import starverse.examples
 from starverse.domain.sbatch.scripts import SCRIPT_BYTES_MAX, parse_script
 
 
@@ -72,11 +75,24 @@ def test_a_directive_after_the_first_command_is_named_with_both_numbers() -> Non
     assert "line 3" in ignored.reason
 
 
-def test_ordinary_comments_and_commands_are_not_named() -> None:
-    script = (
-        "#!/bin/bash\n# see the sbatch manual\n#SBATCH -n 4 # four tasks\nsbatch next.sh\nSBATCH_X=1 true\n"
-    )
+@pytest.mark.parametrize(
+    "line",
+    ["# see the sbatch manual", "#   sbatch --tariff spot --gres=gpu:rtx4090:2 train.sh", "# sbatch train.sh",
+     "# SBATCH lines stand at the top", "#sbatch is how it is submitted", "## SBATCH options ##",
+     "# usage: sbatch -n 4 this.sh", "SBATCH_X=1 true"],
+)  # fmt: skip
+def test_ordinary_comments_and_commands_are_not_named(line: str) -> None:
+    script = f"#!/bin/bash\n#SBATCH -n 4 # four tasks\n{line}\nsbatch next.sh\n"
     assert parse_script(script).ignored == ()
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(starverse.examples.__path__[0]).glob("*.sh")), ids=lambda p: p.name
+)
+def test_the_shipped_scripts_are_read_without_a_remark(path: Path) -> None:
+    found = parse_script(path.read_text())
+    assert found.words
+    assert (found.ignored, found.notices, found.faults) == ((), (), ())
 
 
 REFUSED_CASES = [

@@ -91,6 +91,15 @@ def answer(node: Node, resources: Resources, *held: NodeShare) -> Fit | Misfit:
             True,
             "513 GiB of memory on one node; n1 has 512 GiB",
         ),
+        (
+            "more memory than there is, though nobody named any",
+            a_node(memory_bytes=64 * GIB),
+            replace(FOUR, cpus_per_task=64, memory_bytes_per_node=None),
+            (),
+            MisfitReason.MEMORY_TOO_MUCH,
+            True,
+            "128 GiB of memory (2 GiB for each of 64 CPUs; --mem asks for less) on one node; n1 has 64 GiB",
+        ),
         ("down", a_node(state=NodeState.DOWN), FOUR, (), MisfitReason.NODE_DOWN, False, "n1 is down"),
         ("drained", a_node(state=NodeState.DRAINED), FOUR, (), MisfitReason.NODE_DRAINED, False, "drained"),
         (
