@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +19,7 @@ from starverse.db import checkpoints, folders, workspaces
 from starverse.db.tables import tokens
 from starverse.domain.errors import Conflict, Invalid, NotFound
 from starverse.domain.workloads.states import JobState
-from starverse.testing.platforms import fresh_database
+from starverse.testing.platforms import POSTGRES_VARIABLE, fresh_database
 from starverse.testing.worlds import SCRIPT, World
 
 
@@ -172,11 +173,31 @@ def test_what_a_killed_server_left_aside_or_half_removed_goes_when_the_next_one_
         paths.workspace(f".old-{done.workspace_id}-aabb"),
         paths.folders / lab.team_id / ".incoming-aabb",
     ]
+    long_ago = (now - timedelta(days=2)).timestamp()
     for place in aside:
         place.mkdir(parents=True)
+        os.utime(place, (long_ago, long_ago))
     world.restart()
     fresh = paths.workspace(".new-of-this-server")
     fresh.mkdir()
     world.run_reconciler("retention")
     assert [place for place in (*places, *aside) if place.exists()] == []
     assert fresh.exists(), "what the running server makes is its own affair"
+
+
+@pytest.mark.postgres
+def test_what_another_server_is_at_work_on_stays(tmp_path: Path) -> None:
+    if not os.environ.get(POSTGRES_VARIABLE):
+        pytest.skip(f"{POSTGRES_VARIABLE} names no PostgreSQL server")
+    with fresh_database("postgresql", tmp_path) as database:
+        world = World(database, tmp_path / "data")
+        coming = world.platform.paths.folders / "team" / ".incoming-aabb"
+        coming.mkdir(parents=True)
+        seconds = world.clock.now().timestamp()
+        os.utime(coming, (seconds, seconds))
+        world.restart()
+        world.run_reconciler("retention")
+        assert coming.exists()
+        world.clock.advance(days=2)
+        world.run_reconciler("retention")
+        assert not coming.exists(), "whoever began it is gone"

@@ -7,17 +7,19 @@ record does not know any more: :func:`find_leftovers` finds them when a server s
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
-import shutil
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from starverse.app.platform import Platform
+from starverse.checkpoint.removing import remove_tree
 from starverse.db import checkpoints, workspaces
 from starverse.domain.ids import is_uuid
+
+LEFT_BY_OTHERS_AFTER = timedelta(days=1)
+"""Nothing is received, unpacked or copied for so long."""
 
 _ASIDE = re.compile(r"\.(new|old|incoming)-.+")
 
@@ -39,10 +41,25 @@ def remove_workspace(platform: Platform, workspace_id: str, before: datetime) ->
 
 
 def find_leftovers(platform: Platform) -> list[Path]:
-    """What an earlier server left aside; to be called before this one makes or receives anything."""
+    """What an earlier server left aside; to be called before this one makes or receives anything.
+
+    Where other servers share the data folder, what is there may be theirs: only what nobody can be at work on
+    any more counts.
+    """
     data = platform.settings.data
     roots = [data / "workspaces", data / "datasets", *_children(platform.paths.folders)]
-    return [entry for root in roots for entry in _children(root) if _ASIDE.fullmatch(entry.name)]
+    found = [entry for root in roots for entry in _children(root) if _ASIDE.fullmatch(entry.name)]
+    if not platform.database.shared:
+        return found
+    before = (platform.clock.now() - LEFT_BY_OTHERS_AFTER).timestamp()
+    return [entry for entry in found if _touched_at(entry) < before]
+
+
+def _touched_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return float("inf")
 
 
 def finish_removals(platform: Platform) -> int:
@@ -55,17 +72,9 @@ def finish_removals(platform: Platform) -> int:
     return len(claimed)
 
 
-def remove_tree(path: Path) -> None:
-    """Delete a file or folder, read-only folders within it too; a link is deleted, not followed."""
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        for folder, _, _ in os.walk(path):  # from above: each is opened up before it is listed
-            with contextlib.suppress(OSError):
-                Path(folder).chmod(0o700)
-        shutil.rmtree(path)
+def remove_leftover(path: Path) -> None:
+    """Delete what :func:`find_leftovers` found."""
+    remove_tree(path)
 
 
 def _remove_files(platform: Platform, workspace_id: str) -> None:

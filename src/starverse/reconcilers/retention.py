@@ -32,6 +32,8 @@ def make(platform: Platform) -> Reconciler:
         now = platform.clock.now()
         before = now - timedelta(days=platform.settings.workspace_keep_days)
         round_ = Round()
+        if platform.database.shared:  # what another server left, too
+            leftovers.extend(removal.find_leftovers(platform))
         round_.act_on([leftovers.pop() for _ in range(len(leftovers))], _remove_leftover)
         round_.act_on([platform], _finish_removals)
         round_.act_on([now], lambda until: _forget(platform, until, before))
