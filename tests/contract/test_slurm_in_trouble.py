@@ -322,6 +322,21 @@ def test_a_job_that_waits_is_cancelled_and_never_starts(site: Site) -> None:
     assert site.count_starts(spec) == 0
 
 
+def test_a_job_that_slurm_got_after_its_id_was_revoked_is_ended_as_an_orphan(site: Site) -> None:
+    """The answer to its submit was lost, and the job came late."""
+    site.submit("full", cards=all_cards("gpu001"))
+    site.until_running("full")
+    comment = site.lab.command("squeue", "-h", "-o", "%k", "-n", "full").strip()
+    site.clean("late")
+    site.lab.command(
+        *("sbatch", "-J", "late", f"--comment={comment}", "-w", "gpu001", "--gres=gpu:8"),
+        *("-D", "/", "-o", "/dev/null", "--wrap", "true"),
+    )
+    assert site.engine.running() == ("full", "late")
+    site.clean("late")
+    until(lambda: site.engine.running() == ("full",), "the end of the late job")
+
+
 def test_the_state_of_a_node_is_seen_at_the_next_look(site: Site) -> None:
     def state() -> tuple[bool, str]:
         node = next(node for node in site.engine.nodes() if node.node_id == "gpu002")

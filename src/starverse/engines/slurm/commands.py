@@ -140,8 +140,7 @@ def _find_folder() -> str:
 
 def _environment(conf: str) -> dict[str, str]:
     """Little of the server's: options of sbatch may hide in variables (``SBATCH_*``, ``SLURM_*``)."""
-    kept = {
-        name: os.environ[name] for name in ("LANG", "LC_ALL", "HOME", "LD_LIBRARY_PATH") if name in os.environ
-    }
+    wanted = ("LANG", "LC_ALL", "HOME", "LD_LIBRARY_PATH", "TZ")  # TZ: times are printed as we read them
+    kept = {name: os.environ[name] for name in wanted if name in os.environ}
     named = conf or os.environ.get("SLURM_CONF", "")
     return {"PATH": FOLDERS, **kept, **({"SLURM_CONF": named} if named else {})}

@@ -133,15 +133,21 @@ class SlurmEngine(FolderEngine):
         names |= {folder.path.name for folder in self._uncleaned() if self._is_alive(folder)}
         return tuple(sorted(names))
 
+    def clean(self, allocation_id: str) -> None:
+        """As every engine; a job that Slurm got after all, when its id was revoked already, is cancelled."""
+        newest = self._watch.newest(self._settings.news_seconds_max)
+        if newest and allocation_id in newest.jobs and self._folder(allocation_id).has("cleaned"):
+            self._slurm.cancel(allocation_id)
+        super().clean(allocation_id)
+
     # -- how
 
     def _look_into(self, folder: AllocationFolder, heard: LauncherState | None) -> Observation:
         """What folder and queue say together; see the module's text. Raises ``OSError``."""
-        name = folder.path.name
         for _ in range(2):
             said = read_report(folder, heard)
             if said is not None:
-                if folder.has("cleaned") or self._is_out_of_queue(name, said.alive_at):
+                if folder.has("cleaned") or self._is_out_of_queue(folder, said):
                     return Observation(Presence.ENDED, said)
                 self._watch.nudge()
                 return Observation(Presence.ALIVE, said)
@@ -200,15 +206,19 @@ class SlurmEngine(FolderEngine):
             return False
         return snapshot.begun_at - _submitted_at(folder) >= self._settings.absent_seconds
 
-    def _is_out_of_queue(self, name: str, since: float) -> bool:
-        """Whether a look that began after ``since`` (since the epoch) found no job of this name."""
+    def _is_out_of_queue(self, folder: AllocationFolder, said: LauncherState) -> bool:
+        """Whether Slurm has no job of it any more. A look that began after the submit and finds none is
+        enough: until its end the job was there. (Clocks of nodes may be wrong, hence not ``alive_at``.)"""
         snapshot = self._watch.newest(self._settings.news_seconds_max)
-        return snapshot is not None and snapshot.begun_at > since and name not in snapshot.jobs
+        if snapshot is None or folder.path.name in snapshot.jobs:
+            return False
+        margin = _submitted_at(folder)
+        return snapshot.begun_at > max(margin - CLOCK_SKEW_SECONDS, min(said.alive_at, margin))
 
     def _clean_up(self, folder: AllocationFolder, tell: Callable[[], None]) -> None:
         """Nothing is revoked before Slurm answers; nothing counts as gone before Slurm says that it is."""
         name, said = folder.path.name, folder.read_report()
-        known_over = said is not None and self._is_out_of_queue(name, said.alive_at)
+        known_over = said is not None and self._is_out_of_queue(folder, said)
         queued = not known_over and name in self._look_now().jobs
         if not folder.has("report.json"):
             write_atomically(folder / "revoked", "")
