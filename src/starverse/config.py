@@ -98,8 +98,14 @@ class PolicySettings(_Section):
     kill_after_seconds: int = Field(10, ge=1, description="From TERM to KILL")
     lease_seconds: int = Field(30, ge=3, description="Silence after which a launcher's allocation is lost")
     start_timeout_seconds: int = Field(120, ge=5, description="Time for a launcher to answer after a submit")
-    disk_reserve_mib: int = Field(1024, ge=0, description="No new starts with less disk free than this")
-    folder_mib_max: int = Field(100, ge=1, description="Largest packed submit folder")
+    disk_reserve_mib: int = Field(
+        1024,
+        ge=0,
+        description="Disk that stays free: no new starts with less, nothing is stored or copied below it",
+    )
+    folder_mib_max: int = Field(
+        100, ge=1, description="Largest submit folder, as its files are before packing"
+    )
     log_cap_mib: int = Field(1024, ge=1, description="Largest log of one run; the oldest part goes")
     queued_jobs_max: int = Field(20_000, ge=1, description="Jobs of one team that may wait at once")
     workspace_keep_days: int = Field(

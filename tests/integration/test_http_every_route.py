@@ -28,6 +28,7 @@ OWN = {
     ("POST", "/teams"): {"name": "audio"},
     ("GET", "/offers"): None,
     ("GET", "/nodes"): None,
+    ("GET", "/limits"): None,
     ("POST", "/quotes"): {},
     ("GET", "/jobs"): None,
     ("POST", "/jobs"): {},

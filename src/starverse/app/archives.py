@@ -13,7 +13,7 @@ import os
 import posixpath
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -21,6 +21,10 @@ from typing import BinaryIO
 from starverse.domain.errors import FieldFault, Invalid, TooLarge
 
 ENTRIES_MAX = 100_000
+DEPTH_MAX = 100
+"""Folders within folders; file systems and tools that walk them have limits of their own not far above."""
+PATH_BYTES_MAX = 2048
+"""Of one path within the folder: with the platform's own part before it, no system call refuses it."""
 _HEADER_BYTES_MAX = 1024**2
 _SLACK_BYTES = 64 * 1024
 _PIECE_BYTES = 1024**2
@@ -28,10 +32,12 @@ _PIECE_BYTES = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class UnpackLimits:
-    """How much an archive may hold once unpacked."""
+    """How much an archive may hold once unpacked; ``require_room`` raises where there is no room for so
+    many more bytes."""
 
     bytes_max: int
     entries_max: int = ENTRIES_MAX
+    require_room: Callable[[int], None] = lambda _bytes: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ def unpack_archive(file: BinaryIO, target: Path, limits: UnpackLimits, owner: in
             links.append((place, member.linkname))
         else:
             place.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            limits.require_room(member.size)
             _write_file(place, 0o755 if member.mode & 0o100 else 0o644, content)
     for place, linked in links:
         place.symlink_to(linked)
@@ -154,10 +161,12 @@ def _sound_name(member: tarfile.TarInfo, seen: dict[str, str]) -> str:
         member.name.startswith("/")
         or ".." in member.name.split("/")
         or "\0" in member.name
-        or len(os.fsencode(name)) > 4000
         or any(len(os.fsencode(part)) > 255 for part in parts)
     ):
         raise _not_sound(shown, "a name inside the folder")
+    if len(parts) > DEPTH_MAX or len(os.fsencode(name)) > PATH_BYTES_MAX:
+        expected = f"paths of at most {DEPTH_MAX} levels and {PATH_BYTES_MAX} bytes"
+        raise _not_sound(f"{shown} ({len(parts)} levels, {len(os.fsencode(name))} bytes)", expected)
     if member.issparse() or not (member.isreg() or member.isdir() or member.issym()):
         raise _not_sound(shown, "a file, a folder or a link, nothing else")
     if not member.isreg() and member.size:

@@ -8,13 +8,13 @@ while we walk cannot deceive us.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from starverse.app.archives import DEPTH_MAX
 from starverse.domain.errors import Conflict, FieldFault, Invalid, NotFound
 
 LINKS_MAX = 40
@@ -64,10 +64,12 @@ def list_entries(folder: int, path: str) -> Iterator[Entry]:
 
 
 @contextmanager
-def new_file(root: Path, path: str, owner: int | None) -> Iterator[int]:
+def new_file(root: Path, path: str, owner: int | None, aside: Path) -> Iterator[int]:
     """A descriptor to write a file's new content to; on a clean exit it replaces what was there, at once.
 
-    Folders on the way are made; no link is followed on the way. ``owner`` gets what is made.
+    Folders on the way are made; no link is followed on the way. ``owner`` gets what is made. ``aside`` is
+    where the file lies until then: a name on the same file system, in a folder of the platform's own, so
+    that a server that is killed leaves nothing in people's folders.
     """
     parts = clean_parts(path)
     if not parts:
@@ -76,19 +78,19 @@ def new_file(root: Path, path: str, owner: int | None) -> Iterator[int]:
     try:
         for part in parts[:-1]:
             here = _step_into(here, part, path, owner)
-        aside = f".incoming-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(aside, flags, 0o644, dir_fd=here)
+        descriptor = os.open(aside, flags, 0o600)
         try:
+            yield descriptor
+            os.fchmod(descriptor, 0o644)
             if owner is not None:
                 os.fchown(descriptor, owner, owner)
-            yield descriptor
             try:
-                os.rename(aside, parts[-1], src_dir_fd=here, dst_dir_fd=here)
+                os.rename(aside, parts[-1], dst_dir_fd=here)
             except IsADirectoryError as error:
                 raise Conflict(f"{_shown(path)} is a folder.") from error
         except BaseException:
-            _forget(aside, here)
+            aside.unlink(missing_ok=True)
             raise
         finally:
             os.close(descriptor)
@@ -101,6 +103,9 @@ def clean_parts(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if ".." in parts or "\0" in path or any(len(os.fsencode(part)) > 255 for part in parts):
         raise Invalid(faults=[FieldFault("path", _shown(path), "a path inside the folder, without '..'")])
+    if len(parts) > DEPTH_MAX:
+        expected = f"a path of at most {DEPTH_MAX} levels"
+        raise Invalid(faults=[FieldFault("path", f"{_shown(path)} ({len(parts)} levels)", expected)])
     return parts
 
 
@@ -144,6 +149,8 @@ def _reached(root: Path, path: str) -> Iterator[tuple[int, str]]:
                 links += 1
                 pending = _after_link(way, part, path, links) + pending
             elif pending:
+                if len(way) > DEPTH_MAX:
+                    raise NotFound(f"{_shown(path)} leads through more than {DEPTH_MAX} folders.")
                 way.append(_descend(way[-1], part, path))
             else:
                 yield way[-1], part
@@ -177,13 +184,6 @@ def _descend(here: int, part: str, path: str) -> int:
         return os.open(part, _FOLDER, dir_fd=here)
     except OSError as error:
         raise _missing(path) from error
-
-
-def _forget(name: str, folder: int) -> None:
-    try:
-        os.unlink(name, dir_fd=folder)
-    except OSError:
-        return
 
 
 def _kind(mode: int) -> str:

@@ -12,22 +12,32 @@ import hashlib
 import os
 import re
 import secrets
-import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from starverse.app.archives import UnpackLimits, check_archive, give_to, unpack_archive
+from starverse.app.archives import (
+    DEPTH_MAX,
+    ENTRIES_MAX,
+    PATH_BYTES_MAX,
+    UnpackLimits,
+    check_archive,
+    give_to,
+    unpack_archive,
+)
 from starverse.app.disk_space import require_space
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
+from starverse.checkpoint.removing import remove_tree
 from starverse.db import folders
 from starverse.db.folders import Folder, Workspace
 from starverse.domain.errors import FieldFault, Invalid, NotFound, TooLarge, Unavailable
 from starverse.domain.ids import FolderId
 
 UNPACKED_TIMES = 10
-"""How many times the packed limit a folder may hold unpacked."""
+"""A folder that was taken in is unpacked up to so many times the present limit: it may have been lowered."""
+PACKED_BYTES_MORE = 16 * 1024**2
+"""So much larger than its files an archive may be: names, padding, what does not compress."""
 
 _ID = re.compile(r"sha256:([0-9a-f]{64})")
 
@@ -39,6 +49,16 @@ class FolderView:
     id: FolderId
     bytes: int
     existed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FolderLimits:
+    """What a submit folder may be; ``bytes_max`` counts its files as they are before packing."""
+
+    bytes_max: int
+    entries_max: int = ENTRIES_MAX
+    levels_max: int = DEPTH_MAX
+    path_bytes_max: int = PATH_BYTES_MAX
 
 
 class Upload:
@@ -60,11 +80,9 @@ class Upload:
         """Take in more; raises :class:`TooLarge` over the cap."""
         self._bytes += len(piece)
         cap = self._platform.settings.folder_bytes_max
-        if self._bytes > cap:
-            raise TooLarge(
-                f"The packed folder is over {cap // 1024**2} MiB.",
-                hint="Leave files out with .starverseignore, or use a dataset.",
-            )
+        if self._bytes > cap + cap // 64 + PACKED_BYTES_MORE:
+            raise _too_large(cap)
+        require_space(self._platform, len(piece))
         self._hash.update(piece)
         self._file.write(piece)
 
@@ -77,7 +95,11 @@ class Upload:
             got = f"sha256:{self._hash.hexdigest()}"
             raise Invalid(faults=[FieldFault("folder_id", self._folder_id, f"{got}, the digest of the body")])
         with self._aside.open("rb") as archive:
-            check_archive(archive, unpack_limits(self._platform))
+            cap = self._platform.settings.folder_bytes_max
+            try:
+                check_archive(archive, UnpackLimits(cap))
+            except TooLarge as error:
+                raise _too_large(cap) from error
         with self._platform.database.write() as connection:
             folder = Folder(
                 FolderId(self._folder_id),
@@ -93,6 +115,11 @@ class Upload:
         """Drop what came; harmless after :meth:`finish`."""
         self._file.close()
         self._aside.unlink(missing_ok=True)
+
+
+def limits_of(platform: Platform) -> FolderLimits:
+    """The limits that hold now; the same for everybody."""
+    return FolderLimits(platform.settings.folder_bytes_max)
 
 
 def begin_upload(platform: Platform, identity: Identity, folder_id: str) -> Upload:
@@ -128,7 +155,8 @@ def unpack_workspace(platform: Platform, workspace: Workspace) -> None:
             give_to(aside, owner)
         _rename_new(aside, target)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(aside)
 
 
 def remove_unused(platform: Platform, before: datetime, limit: int) -> int:
@@ -149,22 +177,31 @@ def remove_unused(platform: Platform, before: datetime, limit: int) -> int:
     return removed
 
 
-def unpack_limits(platform: Platform) -> UnpackLimits:
-    """How much a folder may hold unpacked."""
-    return UnpackLimits(bytes_max=UNPACKED_TIMES * platform.settings.folder_bytes_max)
+def _unpack_limits(platform: Platform) -> UnpackLimits:
+    """For what was taken in once, perhaps while more was allowed."""
+    bytes_max = UNPACKED_TIMES * platform.settings.folder_bytes_max
+    return UnpackLimits(bytes_max, require_room=lambda size: require_space(platform, size))
 
 
 def _unpack(platform: Platform, team_id: str, folder_id: str, aside: Path, owner: int | None) -> None:
     place = _place(platform, team_id, _hex_digest(folder_id))
     try:
         with place.open("rb") as archive:
-            unpack_archive(archive, aside, unpack_limits(platform), owner)
+            unpack_archive(archive, aside, _unpack_limits(platform), owner)
     except FileNotFoundError as error:
         raise NotFound(f"The packed folder {folder_id} is gone; submit again.") from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise Unavailable("The platform's disk is full; nothing was started.") from error
         raise
+
+
+def _too_large(cap: int) -> TooLarge:
+    return TooLarge(
+        f"The folder is over {cap // 1024**2} MiB, counted as its files are before packing, or has more than "
+        f"{ENTRIES_MAX} entries.",
+        hint="Leave files out with .starverseignore, or use a dataset.",
+    )
 
 
 def _rename_new(aside: Path, target: Path) -> None:

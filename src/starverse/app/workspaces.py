@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Self
 
 from starverse.app import beneath
 from starverse.app import jobs as job_cases
+from starverse.app.archives import DEPTH_MAX
 from starverse.app.disk_space import require_space
 from starverse.app.folders import unpack_workspace
 from starverse.app.identity import Identity
@@ -120,8 +122,11 @@ class NewFile:
     def __init__(self, platform: Platform, workspace: Workspace, path: str) -> None:
         require_space(platform, 0)
         self._cap = platform.settings.folder_bytes_max
+        self._platform = platform
         self._stack = ExitStack()
-        self._descriptor = self._stack.enter_context(beneath.new_file(workspace.root, path, workspace.owner))
+        aside = workspace.root.with_name(f".incoming-{secrets.token_hex(8)}")
+        incoming = beneath.new_file(workspace.root, path, workspace.owner, aside)
+        self._descriptor = self._stack.enter_context(incoming)
         self._bytes = 0
 
     def write(self, piece: bytes) -> None:
@@ -129,6 +134,7 @@ class NewFile:
         self._bytes += len(piece)
         if self._bytes > self._cap:
             raise TooLarge(f"The file is over {self._cap // 1024**2} MiB; use a dataset or a disk.")
+        require_space(self._platform, len(piece))
         view = memoryview(piece)
         while view:
             view = view[os.write(self._descriptor, view) :]
@@ -163,6 +169,8 @@ def _tar_opened(folder: int, name: str, info: tarfile.TarInfo) -> Iterator[bytes
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
+            if info.name.count("/") >= DEPTH_MAX:
+                raise TooLarge(f"The folder has more than {DEPTH_MAX} levels; copy a folder further down.")
             info.type, info.mode = tarfile.DIRTYPE, 0o755
             yield info.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
             yield from _tar_folder(descriptor, info.name)

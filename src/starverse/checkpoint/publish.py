@@ -13,7 +13,6 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from starverse.checkpoint.manifest import (
     read_manifest,
     verify,
 )
+from starverse.checkpoint.removing import remove_tree
 from starverse.checkpoint.tree import scan, write_all
 
 WRITING_PREFIX = ".writing-"
@@ -112,7 +112,7 @@ class Writing:
         lock, self._lock = self._lock, None
         if lock is not None:
             if self.folder.is_dir():
-                shutil.rmtree(self.folder, ignore_errors=True)
+                _remove(self.folder)
             os.close(lock)
 
     def _describe(self, known: Mapping[str, FileEntry]) -> Manifest:
@@ -185,9 +185,9 @@ def remove_leftovers(root: Path) -> list[Path]:
     abandoned = []
     for entry in _entries(root):
         if entry.name.startswith(REMOVED_PREFIX):
-            shutil.rmtree(entry, ignore_errors=True)
+            _remove(entry)
         elif _WRITING.fullmatch(entry.name) and is_unlocked(entry):
-            shutil.rmtree(entry, ignore_errors=True)
+            _remove(entry)
             abandoned.append(entry)
     return abandoned
 
@@ -195,10 +195,10 @@ def remove_leftovers(root: Path) -> list[Path]:
 def set_aside(place: Path) -> None:
     """Take a published folder out of the list by one rename, then remove it: never half of it is listed."""
     aside = place.with_name(f"{REMOVED_PREFIX}{place.name}-{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove(aside)
     place.rename(aside)
     flush_folder(place.parent)
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove(aside)
 
 
 @contextlib.contextmanager
@@ -268,6 +268,12 @@ def _hash_and_flush(folder: Path, paths: list[str], algorithm: str) -> dict[str,
         entries[path] = FileEntry(path, size, hashing.join_blocks(algorithm, digests[at : at + count]))
         at += count
     return entries
+
+
+def _remove(folder: Path) -> None:
+    """What stays is removed with the next leftovers."""
+    with contextlib.suppress(OSError):
+        remove_tree(folder)
 
 
 def _flush(descriptor: int) -> bytes:

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from starverse.client.errors import ClientError, NotReachable
 from starverse.client.follow import GIVE_UP_SECONDS, Event, follow
-from starverse.client.packing import PackedFolder
-from starverse.client.shapes import FileEntry, Job, Lint, Submitted, Why
+from starverse.client.packing import FolderLimits, PackedFolder
+from starverse.client.shapes import FileEntry, Job, Limits, Lint, Submitted, Why
 from starverse.client.transport import Call, Transport, new_key
 
 ENDED_STATES = frozenset({"succeeded", "failed", "cancelled"})
@@ -76,6 +76,16 @@ class Jobs:
     def submit(self, submission: Submission, *, key: str | None = None) -> Submitted:
         call = Call("POST", "/jobs", body=submission.body(lint=False), key=key or new_key())
         return cast(Submitted, self._transport.send(call))
+
+    def folder_limits(self) -> FolderLimits:
+        """What the server says of folders; the usual limits where it is too old to say."""
+        try:
+            told = cast(Limits, self._transport.send(Call("GET", "/limits")))
+        except ClientError as error:
+            if error.code == "not_found":
+                return FolderLimits()
+            raise
+        return FolderLimits(told["folder_bytes_max"], told["folder_levels_max"], told["path_bytes_max"])
 
     def send_folder(self, folder: PackedFolder) -> bool:
         """Bring a packed folder to the platform; ``False`` when it was there already and nothing was sent."""

@@ -13,7 +13,7 @@ import os
 import stat
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -21,12 +21,11 @@ from typing import BinaryIO, cast
 from starverse.client.errors import ClientError, Fault, Refused
 from starverse.client.ignore_file import IGNORE_FILE_NAME, IgnoreRules
 
-FOLDER_BYTES_MAX = 100 * 1024**2
-"""Of the files themselves, before compression (interfaces.md, A job's folder)."""
 ENTRY_SECONDS = 946_684_800
 """Every entry's time, 2000-01-01 UTC: late enough for zip archives made in the job."""
 _BIGGEST_SHOWN = 5
 _FAULTS_SHOWN = 10
+_PATH_SHOWN = 80
 _PIECE_BYTES = 1024**2
 
 
@@ -44,6 +43,19 @@ class PackedFolder:
         self.file.close()
 
 
+@dataclass(frozen=True, slots=True)
+class FolderLimits:
+    """What a server takes in. ``files_bytes`` is of the files themselves, before they are packed.
+
+    The values here are a server's usual ones; a server that allows more files' bytes says so
+    (``Jobs.limits``), one that allows less refuses what is over.
+    """
+
+    files_bytes: int = 100 * 1024**2
+    depth: int = 100
+    path_bytes: int = 2048
+
+
 @dataclass(slots=True)
 class _Found:
     """One entry; ``path`` is relative to the folder, with ``/``."""
@@ -57,13 +69,17 @@ class _Found:
 class _Walk:
     root: Path
     rules: IgnoreRules
+    limits: FolderLimits
     faults: list[Fault] = field(default_factory=list)
 
 
-def pack_folder(folder: Path, *, bytes_max: int = FOLDER_BYTES_MAX) -> PackedFolder:
-    """Pack ``folder``; raises :class:`ClientError` that names what does not fit or cannot be packed."""
+def pack_folder(folder: Path, limits: Callable[[], FolderLimits] = FolderLimits) -> PackedFolder:
+    """Pack ``folder``; raises :class:`ClientError` that names what does not fit or cannot be packed.
+
+    ``limits`` asks the server for its limits; it is called only where the usual ones do not do.
+    """
     root = folder.resolve()
-    walk = _Walk(root, _ignore_rules(root))
+    walk = _Walk(root, _ignore_rules(root), FolderLimits())
     found = sorted(_entries(walk, ""), key=lambda entry: os.fsencode(entry.path))
     if walk.faults:
         raise ClientError(
@@ -73,7 +89,7 @@ def pack_folder(folder: Path, *, bytes_max: int = FOLDER_BYTES_MAX) -> PackedFol
             faults=tuple(walk.faults),
         )
     files_bytes = sum(_file_bytes(entry) for entry in found)
-    if files_bytes > bytes_max:
+    if files_bytes > walk.limits.files_bytes and files_bytes > (bytes_max := limits().files_bytes):
         raise _too_large(root, found, files_bytes, bytes_max)
     file = cast(BinaryIO, tempfile.TemporaryFile(prefix="starverse-folder-"))  # noqa: SIM115 (handed on)
     try:
@@ -108,7 +124,7 @@ def _entries(walk: _Walk, below: str) -> Iterator[_Found]:
         path = f"{below}/{entry.name}" if below else entry.name
         status = entry.stat(follow_symlinks=False)
         is_folder = stat.S_ISDIR(status.st_mode)
-        if walk.rules.ignores(path, is_folder=is_folder):
+        if walk.rules.ignores(path, is_folder=is_folder) or not _fits(walk, path):
             continue
         if is_folder:
             yield _Found(path, status)
@@ -123,6 +139,15 @@ def _entries(walk: _Walk, below: str) -> Iterator[_Found]:
             walk.faults.append(Fault(path, "unreadable", "a file that can be read"))
         else:
             yield _Found(path, status)
+
+
+def _fits(walk: _Walk, path: str) -> bool:
+    levels, size = path.count("/") + 1, len(os.fsencode(path))
+    if levels <= walk.limits.depth and size <= walk.limits.path_bytes:
+        return True
+    expected = f"a path of at most {walk.limits.depth} levels and {walk.limits.path_bytes} bytes"
+    walk.faults.append(Fault(f"{path[:_PATH_SHOWN]}...", f"{levels} levels, {size} bytes", expected))
+    return False
 
 
 def _link_inside(walk: _Walk, path: str) -> str | None:

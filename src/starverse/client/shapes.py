@@ -154,6 +154,16 @@ class Why(TypedDict):
     earliest_start_at: str | None
 
 
+class Limits(TypedDict):
+    """What the server takes in at most; a folder's bytes are those of its files before packing."""
+
+    folder_bytes_max: int
+    folder_entries_max: int
+    folder_levels_max: int
+    path_bytes_max: int
+    script_bytes_max: int
+
+
 class FileEntry(TypedDict):
     """``kind`` is ``file``, ``folder`` or ``link``."""
 

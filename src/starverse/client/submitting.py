@@ -89,7 +89,7 @@ def wrapped_source(command: str) -> ScriptSource:
 
 def submit_with_folder(jobs: Jobs, submission: Submission, folder: Path, key: str) -> Submitted:
     """Pack and send the folder, then submit; with the same ``key`` a repeat gives the same job."""
-    packed = pack_folder(folder)
+    packed = pack_folder(folder, jobs.folder_limits)
     try:
         jobs.send_folder(packed)
         return jobs.submit(replace(submission, folder_id=packed.folder_id), key=key)

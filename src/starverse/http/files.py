@@ -16,7 +16,7 @@ from starverse.app import folders, workspaces
 from starverse.app.folders import Upload
 from starverse.app.workspaces import NewFile, OpenFile, Workspace
 from starverse.domain.errors import FieldFault, Invalid
-from starverse.http.schemas_jobs import FileOut, FolderOut
+from starverse.http.schemas_jobs import FileOut, FolderOut, LimitsOut
 from starverse.http.security import AnyCaller, PlatformDep
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
 
@@ -38,6 +38,12 @@ WorkspaceDep = Annotated[Workspace, Depends(workspace_of)]
 def begin_upload(folder_id: str, platform: PlatformDep, identity: AnyCaller) -> Upload:
     """A file to receive a folder into, authorised, in a thread."""
     return folders.begin_upload(platform, identity, folder_id)
+
+
+@router.get("/limits")
+def read_limits(platform: PlatformDep, identity: AnyCaller) -> LimitsOut:
+    """What scripts and folders may be: for a client, before it packs a large one."""
+    return LimitsOut.showing(folders.limits_of(platform))
 
 
 @router.put(

@@ -14,11 +14,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from starverse.domain.errors import StarverseError, TooLarge
+from starverse.domain.sbatch.scripts import SCRIPT_BYTES_MAX
 from starverse.http.metrics import RequestMetrics
 from starverse.http.problems import problem_response
 
-BODY_BYTES_MAX = 4 * 1024**2
-"""For JSON bodies; uploads of folders and files have limits of their own."""
+BODY_BYTES_MAX = 2 * SCRIPT_BYTES_MAX + 1024**2
+"""For JSON bodies: the largest script as JSON writes it, and what goes with it. Uploads of folders and files
+have limits of their own."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _UPLOAD = re.compile(r"/api/v1/(?:folders/[^/]+|jobs/[^/]+/files/.+)")

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from starverse.app.folders import FolderLimits
 from starverse.app.views import JobView, SubmitRequest, SubmitResult
+from starverse.domain.sbatch.scripts import SCRIPT_BYTES_MAX
 from starverse.http.shapes import In, InstantText, Out
 
-SCRIPT_CHARACTERS_MAX = 2 * 1024**2
 Word = Annotated[str, Field(max_length=100_000)]
 
 
@@ -33,7 +34,7 @@ class SubmitIn(In):
         }
     )
 
-    script: Annotated[str, Field(max_length=SCRIPT_CHARACTERS_MAX)]
+    script: Annotated[str, Field(max_length=SCRIPT_BYTES_MAX)]
     script_name: Annotated[str, Field(max_length=1024)] = "script.sh"
     argv: Annotated[list[Word], Field(max_length=1000)] = Field(default_factory=list)
     arguments: Annotated[list[Word], Field(max_length=10_000)] = Field(default_factory=list)
@@ -266,6 +267,27 @@ class FileOut(Out):
     kind: str
     bytes: int
     modified_at: InstantText
+
+
+class LimitsOut(Out):
+    """What is taken in at most; ``folder_bytes_max`` counts a folder's files as they are before packing, and
+    holds for a single file too."""
+
+    folder_bytes_max: int
+    folder_entries_max: int
+    folder_levels_max: int
+    path_bytes_max: int
+    script_bytes_max: int
+
+    @classmethod
+    def showing(cls, limits: FolderLimits) -> LimitsOut:
+        return cls(
+            folder_bytes_max=limits.bytes_max,
+            folder_entries_max=limits.entries_max,
+            folder_levels_max=limits.levels_max,
+            path_bytes_max=limits.path_bytes_max,
+            script_bytes_max=SCRIPT_BYTES_MAX,
+        )
 
 
 class FolderOut(Out):

@@ -12,7 +12,6 @@ import contextlib
 import enum
 import errno
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ from starverse.checkpoint.manifest import (
     verify,
 )
 from starverse.checkpoint.publish import Origin, Writing
+from starverse.checkpoint.removing import remove_tree
 from starverse.checkpoint.retention import prune
 from starverse.checkpoint.tree import CopyRules, SourceChanged, Tree, copy_files, make_folders, scan
 from starverse.node.disk_reserve import room_bytes
@@ -145,11 +145,11 @@ def restore_copy(template: Template) -> Published | None:
         except (ManifestInvalid, SourceChanged):
             continue
         old = place.with_name(f".{place.name}.replaced")
-        _remove(old)
+        remove_tree(old)
         if place.is_symlink() or place.exists():
             place.rename(old)
         aside.rename(place)
-        _remove(old)
+        remove_tree(old)
         return item
     return None
 
@@ -230,12 +230,12 @@ def _restored_aside(template: Template, checkpoint: Path, manifest: Manifest) ->
     if not all(path.startswith(f"{CONTENT}/") for path in (*names, *manifest.folders)):
         raise SourceChanged(f"{checkpoint.name} was not made by the template")
     aside = _plain_parent(template) / f".{Path(template.folder).name}.restored"
-    _remove(aside)
+    remove_tree(aside)
     _require_room(aside.parent, sum(entry.size for entry in manifest.files), template)
     try:
         _fill(aside, checkpoint, manifest)
     except BaseException:
-        _remove(aside)
+        remove_tree(aside)
         raise
     return aside
 
@@ -269,12 +269,3 @@ def _plain_parent(template: Template) -> Path:
             raise Unusable(f"--checkpoint {template.folder!r}: {parent.name} is not a plain folder")
         parent.mkdir(exist_ok=True)
     return parent
-
-
-def _remove(path: Path) -> None:
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.is_dir():
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        path.unlink()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
+from starverse.checkpoint.beneath import open_beneath
+from starverse.checkpoint.removing import remove_tree
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.folder import AllocationFolder
 
@@ -40,13 +43,34 @@ def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
             os.chown(token, owner, owner)
 
 
+def remove_made(folder: AllocationFolder) -> None:
+    """Delete what was made for the workload, and all that it left there."""
+    for path in [
+        folder / "run",
+        folder / "home",
+        folder / "tmp",
+        *folder.path.glob("etc-*"),
+        *folder.path.glob("node-*"),
+    ]:
+        with contextlib.suppress(OSError):
+            remove_tree(path)
+
+
 def give(path: Path, owner: int) -> None:
-    """Give what is the platform's own in a tree to the team's user, without following links.
+    """Give what is the platform's own in a tree of any depth to the team's user, without following links.
 
     The top comes last: a tree whose top is the user's was given before.
     """
-    for _, folders, files, handle in os.fwalk(path, topdown=False, follow_symlinks=False):
-        for name in (*folders, *files):
-            if os.stat(name, dir_fd=handle, follow_symlinks=False).st_uid != owner:
-                os.chown(name, owner, owner, dir_fd=handle, follow_symlinks=False)
+    waiting = ["."]
+    while waiting:
+        here = waiting.pop()
+        with (
+            open_beneath(path, here, os.O_RDONLY | os.O_DIRECTORY) as opened,
+            os.scandir(opened.number) as entries,
+        ):
+            for entry in entries:
+                if entry.stat(follow_symlinks=False).st_uid != owner:
+                    os.chown(entry.name, owner, owner, dir_fd=opened.number, follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(f"{here}/{entry.name}")
     os.chown(path, owner, owner, follow_symlinks=False)

@@ -7,12 +7,13 @@ import io
 import stat
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from starverse.app.archives import UnpackLimits, check_archive, unpack_archive
-from starverse.domain.errors import Invalid, TooLarge
+from starverse.app.archives import DEPTH_MAX, UnpackLimits, check_archive, unpack_archive
+from starverse.domain.errors import Invalid, TooLarge, Unavailable
 
 LIMITS = UnpackLimits(bytes_max=1024**2, entries_max=50)
 Fill = Callable[[tarfile.TarFile], None]
@@ -72,6 +73,9 @@ def test_a_sound_folder_unpacks_as_it_was(tmp_path: Path) -> None:
         ("a name that climbs in the middle", lambda a: put(a, "a/../../evil")),
         ("an absolute name", lambda a: put(a, "/etc/evil")),
         ("a name that is too long", lambda a: put(a, "n" * 300)),
+        ("a folder too deep", lambda a: put(a, "d/" * DEPTH_MAX + "d", b"", type=tarfile.DIRTYPE)),
+        ("a file too deep", lambda a: put(a, "d/" * 3000 + "f")),
+        ("a path too long", lambda a: put(a, f"{'n' * 200}/" * 11 + "f")),
         ("a link out", lambda a: link(a, "l", "../outside")),
         ("an absolute link", lambda a: link(a, "l", "/etc/passwd")),
         ("a link that climbs late", lambda a: link(a, "d/l", "x/../../../outside")),
@@ -111,6 +115,17 @@ def test_a_truncated_archive_is_refused() -> None:
     whole = packed(lambda archive: put(archive, "f", bytes(range(256)) * 40)).getvalue()
     with pytest.raises(Invalid):
         check_archive(io.BytesIO(whole[: len(whole) // 2]), LIMITS)
+
+
+def test_what_there_is_no_room_for_is_not_written(tmp_path: Path) -> None:
+    def no_room(size: int) -> None:
+        raise Unavailable(f"no room for {size}")
+
+    with pytest.raises(Unavailable, match="no room for 5"):
+        unpack_archive(
+            packed(lambda a: put(a, "f", b"12345")), tmp_path, replace(LIMITS, require_room=no_room)
+        )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tarfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from io import BytesIO
 from pathlib import Path
 
@@ -11,11 +13,12 @@ import pytest
 
 from starverse.app import beneath
 from starverse.app.workspaces import OpenFile, Workspace, list_files
-from starverse.domain.errors import Conflict, Invalid, NotFound
+from starverse.checkpoint.removing import remove_tree
+from starverse.domain.errors import Conflict, Invalid, NotFound, TooLarge
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "secret.txt").write_text("not yours")
     inside = tmp_path / "job"
     (inside / "runs/1").mkdir(parents=True)
@@ -28,7 +31,8 @@ def root(tmp_path: Path) -> Path:
     (inside / "loop").symlink_to("loop")
     (inside / "around").symlink_to("latest/../../secret.txt")
     os.mkfifo(inside / "pipe")
-    return inside
+    yield inside
+    remove_tree(inside)  # pytest itself cannot delete the deep ones
 
 
 def read(root: Path, path: str) -> bytes:
@@ -77,8 +81,12 @@ def test_listing_names_kinds_and_pages(root: Path) -> None:
     assert [entry.path for entry in list_files(workspace, "latest/out.txt").items] == ["latest/out.txt"]
 
 
+def write_half(root: Path) -> AbstractContextManager[int]:
+    return beneath.new_file(root, "half.txt", None, root.with_name(".incoming-2"))
+
+
 def write(root: Path, path: str, content: bytes) -> None:
-    with beneath.new_file(root, path, None) as descriptor:
+    with beneath.new_file(root, path, None, root.with_name(".incoming-1")) as descriptor:
         os.write(descriptor, content)
 
 
@@ -87,6 +95,35 @@ def test_writing_makes_folders_and_replaces_at_once(root: Path) -> None:
     write(root, "new/deep/file.txt", b"two")
     assert (root / "new/deep/file.txt").read_bytes() == b"two"
     assert [path.name for path in (root / "new/deep").iterdir()] == ["file.txt"]
+
+
+def deepen(folder: Path, levels: int) -> None:
+    """Folders within folders, deeper than one path could say."""
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+
+def test_a_folder_deeper_than_may_be_packed_is_refused_in_words(root: Path) -> None:
+    deepen(root / "runs", 1500)
+    with pytest.raises(TooLarge, match="levels"):
+        read(root, "runs")
+    for path in ("/".join(["runs", *["d"] * 200]), "/".join("x" * 200)):
+        with pytest.raises(Invalid, match="levels"):
+            read(root, path)
+        with pytest.raises(Invalid, match="levels"):
+            write(root, path, b"deep")
+
+
+def test_links_lead_through_so_many_folders_only(root: Path) -> None:
+    deepen(root / "runs", 300)
+    (root / "far").symlink_to("/".join(["runs", *["d"] * 300]))
+    with pytest.raises(NotFound, match="folders"):
+        read(root, "far/x")
 
 
 @pytest.mark.parametrize("path", ["etc/evil", "latest/evil", "runs/1/out.txt/evil", "runs"])
@@ -103,8 +140,9 @@ def test_writing_to_a_link_replaces_the_link_not_what_it_names(root: Path) -> No
 
 
 def test_what_was_not_finished_leaves_nothing(root: Path) -> None:
-    with pytest.raises(RuntimeError), beneath.new_file(root, "half.txt", None) as descriptor:
+    with pytest.raises(RuntimeError), write_half(root) as descriptor:
         os.write(descriptor, b"half")
+        assert not [path for path in root.iterdir() if path.name.startswith((".", "half"))]
         raise RuntimeError("the sender is gone")
     assert not (root / "half.txt").exists()
-    assert not [path for path in root.iterdir() if path.name.startswith(".incoming")]
+    assert not [path for path in root.parent.iterdir() if path.name.startswith(".incoming")]

@@ -12,7 +12,7 @@ import pytest
 
 from starverse.client.api import Client
 from starverse.client.errors import ClientError
-from starverse.client.packing import PackedFolder, pack_folder, size_text
+from starverse.client.packing import FolderLimits, PackedFolder, pack_folder, size_text
 from starverse.client.settings import Settings
 from starverse.testing.fake_api import FakeApi, Reply
 
@@ -119,24 +119,63 @@ def test_what_is_ignored_is_not_looked_at(tmp_path: Path) -> None:
     assert packed_names(tmp_path) == [".starverseignore", "ok"]
 
 
+def a_mebibyte_more() -> FolderLimits:
+    return FolderLimits(files_bytes=FolderLimits().files_bytes + 1024**2)
+
+
+def write_sparse(folder: Path, *sizes: int) -> None:
+    """Files that are large and cost nothing: holes, left out of what is packed by compression."""
+    for index, size in enumerate(sizes):
+        with (folder / f"hole{index}").open("wb") as file:
+            file.truncate(size)
+
+
 def test_a_folder_over_the_cap_is_refused_with_its_biggest_entries(tmp_path: Path) -> None:
-    write(tmp_path, {"data/a.bin": b"a" * 700, "data/b.bin": b"b" * 600, "small": b"1", "log.txt": b"l" * 50})
+    write(tmp_path, {"data/b.bin": b"b" * 600, "small": b"1", "log.txt": b"l" * 50})
+    write_sparse(tmp_path / "data", 200 * 1024**2)
     with pytest.raises(ClientError) as caught:
-        pack_folder(tmp_path, bytes_max=1000)
+        pack_folder(tmp_path, a_mebibyte_more)
     error = caught.value
     assert error.code == "too_large"
-    assert "holds 1.3 KiB; a job's folder may hold 1000 B" in error.detail
-    assert "Biggest: data/ 1.3 KiB (in it data/a.bin 700 B), log.txt 50 B, small 1 B" in error.detail
+    assert "holds 200.0 MiB; a job's folder may hold 101.0 MiB" in error.detail
+    assert "Biggest: data/ 200.0 MiB (in it data/hole0 200.0 MiB), log.txt 50 B, small 1 B" in error.detail
 
 
-def test_exactly_the_cap_is_accepted(tmp_path: Path) -> None:
-    write(tmp_path, {"a": b"a" * 1000})
-    packed = pack_folder(tmp_path, bytes_max=1000)
-    assert packed.file.seek(0, 2) > 0
-    packed.close()
-    write(tmp_path, {"a": b"a" * 1001})
-    with pytest.raises(ClientError, match="may hold 1000 B"):
-        pack_folder(tmp_path, bytes_max=1000)
+def test_what_the_server_allows_is_accepted_and_asked_for_only_over_the_usual(tmp_path: Path) -> None:
+    asked = []
+
+    def limits() -> FolderLimits:
+        asked.append("limits")
+        return a_mebibyte_more()
+
+    usual = FolderLimits().files_bytes
+    write_sparse(tmp_path, usual)
+    pack_folder(tmp_path, limits).close()
+    assert asked == []
+    write_sparse(tmp_path, usual, 1024**2)
+    pack_folder(tmp_path, limits).close()
+    assert asked == ["limits"]
+    write_sparse(tmp_path, usual, 1024**2 + 1)
+    with pytest.raises(ClientError, match=r"may hold 101\.0 MiB"):
+        pack_folder(tmp_path, limits)
+
+
+def test_paths_that_no_server_takes_are_named_before_anything_is_sent(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath("deep", *["d"] * 98)
+    deep.mkdir(parents=True)
+    (deep / "f").write_text("at level 100")
+    pack_folder(tmp_path).close()
+    (deep / "d").mkdir()
+    (deep / "d" / "f").write_text("one deeper")
+    long = tmp_path / "long"
+    for _ in range(11):
+        long = long / ("n" * 190)
+    long.mkdir(parents=True)
+    with pytest.raises(ClientError) as caught:
+        pack_folder(tmp_path)
+    assert {fault.value.partition(",")[0] for fault in caught.value.faults} == {"101 levels", "12 levels"}
+    (tmp_path / ".starverseignore").write_text("long\ndeep\n")
+    pack_folder(tmp_path).close()
 
 
 def test_a_folder_that_is_there_already_costs_one_question(tmp_path: Path) -> None:

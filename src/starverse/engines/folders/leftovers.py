@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import subprocess
 import threading
@@ -18,6 +17,7 @@ from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup
 from starverse.node.limits import Cgroups, find_cgroups, remove_cgroups
 from starverse.node.logs import finish_outputs
+from starverse.node.preparation import remove_made
 from starverse.node.template_runner import start_act
 
 COPY_SECONDS_MAX = 900.0
@@ -89,8 +89,7 @@ def finish_for_launcher(folder: AllocationFolder, copies: LastCopies) -> None:
 
 def remove_folders(folder: AllocationFolder) -> None:
     """Everything but logs, outputs, state and report; no secret stays in the launch spec."""
-    for path in [folder / "run", folder / "home", folder / "tmp", *folder.path.glob("etc-*")]:
-        shutil.rmtree(path, ignore_errors=True)
+    remove_made(folder)
     (folder / "start.err").unlink(missing_ok=True)
     with contextlib.suppress(OSError, ValueError):
         spec = folder.read_spec()
