@@ -86,6 +86,7 @@ class _Reader:
         self.books: StoredBooks = metering.load_books(connection)
         self.book: PriceBook = self.books.books.at(now)
         self.nodes = platform.nodes.read(connection)
+        self.kinds = platform.nodes.kinds(self.nodes)
         self.unexamined = allocations.lines_not_examined(connection)
         self.usage = UsageMemory()
         self.people: dict[str, _Person] = {}
@@ -189,7 +190,7 @@ class _Reader:
         asked = job.spec.resources
         pool = self._dearest_pool(asked)
         if pool is None:
-            return NotFunded(Unfunded.NO_PRICE) if pools_asked(self.nodes, asked) else None
+            return NotFunded(Unfunded.NO_PRICE) if pools_asked(self.kinds, asked) else None
         spec, left = job.spec, funding.cost_left(self.connection, job, ZERO)
         seconds = min(HOUR_SECONDS, spec.time_limit_seconds)
         key = (job.team_id, job.account_id, spec.tariff, pool, asked.cards, seconds, spec.window, left)
@@ -205,7 +206,7 @@ class _Reader:
     def _dearest_pool(self, asked: Resources) -> tuple[str, str] | None:
         key = (asked.card_model, asked.fabric, asked.zone, asked.cards_per_node > 0)
         if key not in self.dearest:
-            self.dearest[key] = dearest_pool(pools_asked(self.nodes, asked), self.book)
+            self.dearest[key] = dearest_pool(pools_asked(self.kinds, asked), self.book)
         return self.dearest[key]
 
     def _list_price(self, job: Job) -> Fraction:
@@ -221,7 +222,7 @@ class _Reader:
         return self.people[account_id]
 
     def _prices(self) -> dict[tuple[Pool, Tariff], Fraction]:
-        pools = {node.pool(card.model) for node in self.nodes for card in node.cards}
+        pools = {node.pool(card.model) for node in self.kinds for card in node.cards}
         prices = {}
         for pool in pools:
             for tariff in _PRICED:

@@ -11,8 +11,9 @@ from starverse.app.apply_decision import give_notice
 from starverse.app.observing import unfunded_reason
 from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
-from starverse.db import allocations, inventory, jobs, metering
+from starverse.db import allocations, jobs, metering
 from starverse.domain.errors import Conflict
+from starverse.domain.ids import CardId
 from starverse.domain.pricing.first_hour import window_end
 from starverse.domain.workloads.reasons import NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
@@ -39,11 +40,12 @@ def give_due_notices(platform: Platform) -> str:
             if a.state is AllocationState.RUNNING and a.notice_reason is None
         ]
         owners = jobs.get_many(connection, {a.job_id for a in running})
-        cards = inventory.load_cards(connection, {card for a in running for card in a.cards})
+        nodes = platform.nodes.read(connection)
+        faulty_cards = {card.id for node in nodes for card in node.cards if not card.usable}
         due: list[tuple[Allocation, NoticeReason, datetime]] = []
 
         def look(allocation: Allocation) -> str:
-            faulty = any(not cards[card].usable for card in allocation.cards if card in cards)
+            faulty = not faulty_cards.isdisjoint(map(CardId, allocation.cards))
             found = _due(connection, platform, allocation, owners[allocation.job_id], faulty)
             if found is not None:
                 due.append((allocation, *found))

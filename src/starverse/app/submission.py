@@ -62,6 +62,7 @@ class _World:
 
     now: datetime
     nodes: tuple[Node, ...]
+    kinds: tuple[Node, ...]
     books: StoredBooks
     members: tuple[MemberChange, ...]
     engine: Capabilities
@@ -75,9 +76,11 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
     """
     now, capabilities = platform.clock.now(), platform.engine.capabilities
     with platform.database.read() as connection:
+        nodes = platform.nodes.read(connection)
         world = _World(
             now,
-            platform.nodes.read(connection),
+            nodes,
+            platform.nodes.kinds(nodes),
             metering.load_books(connection),
             metering.member_changes(connection, identity.account_id),
             capabilities,
@@ -96,7 +99,8 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
         return _lint_result(platform, understood, faults, price)
     if faults or spec is None or price is None:
         raise Invalid(faults=faults)
-    misfit = impossible(world.nodes, spec.resources)
+    of_one_node = spec.resources.nodes == 1 and not spec.resources.nodelist and not spec.resources.exclude
+    misfit = impossible(world.kinds if of_one_node else world.nodes, spec.resources)
     if misfit is not None:
         raise NoCapacity(
             f"this cluster can never run it: {misfit.message}",
@@ -121,8 +125,8 @@ def _repeated(
 
 
 def _understand(platform: Platform, world: _World, request: SubmitRequest) -> sbatch.Submission:
-    models = tuple(sorted({card.model for node in world.nodes for card in node.cards}))
-    zones = tuple(sorted({node.zone for node in world.nodes}))
+    models = tuple(sorted({card.model for node in world.kinds for card in node.cards}))
+    zones = tuple(sorted({node.zone for node in world.kinds}))
     asked = sbatch.SubmitRequest(
         script=request.script,
         script_name=request.script_name,
@@ -155,7 +159,7 @@ def _check(
     prices = _list_prices(world, spec)
     if not spec.resources.cards:
         faults.append(FieldFault("--gres", "", "at least one card, such as --gres=gpu:rtx4090:1"))
-    elif world.nodes:
+    elif world.kinds:
         resolved = resolve_model(spec, prices)
         if isinstance(resolved, ModelChoices):
             faults.append(_unsold(world, spec) or resolved.fault())
@@ -211,7 +215,7 @@ def _list_prices(world: _World, spec: JobSpec) -> Mapping[str, Fraction]:
     """List price by model, over the pools that the job may use; models without a price are left out."""
     book = world.books.books.at(world.now)
     prices: dict[str, Fraction] = {}
-    for model, fabric in pools_asked(world.nodes, replace(spec.resources, card_model=None)):
+    for model, fabric in pools_asked(world.kinds, replace(spec.resources, card_model=None)):
         if book.sells(model, fabric):
             rate = Fraction(book.list_price_of(model, fabric).micro)
             prices[model] = max(rate, prices.get(model, rate))
@@ -231,11 +235,11 @@ def _without_host_network(spec: JobSpec) -> list[FieldFault]:
 def _unsold(world: _World, spec: JobSpec) -> FieldFault | None:
     """Cards such as are asked for are here, but not with its network or in its zone, or without a price."""
     resources = spec.resources
-    anywhere = pools_asked(world.nodes, replace(resources, fabric=None, zone=None))
+    anywhere = pools_asked(world.kinds, replace(resources, fabric=None, zone=None))
     if not anywhere or not (resources.fabric or resources.zone or resources.card_model):
         return None
     what = resources.card_model or "cards"
-    pools = pools_asked(world.nodes, resources)
+    pools = pools_asked(world.kinds, resources)
     if pools:
         book = world.books.books.at(world.now)
         if any(book.sells(*pool) for pool in pools):
@@ -243,12 +247,12 @@ def _unsold(world: _World, spec: JobSpec) -> FieldFault | None:
         names = ", ".join("/".join(pool) for pool in sorted(pools))
         typed = f"gpu:{resources.card_model or ''}:{resources.cards_per_node}".replace("::", ":")
         return FieldFault("--gres", typed, f"cards with a price: the price book has none for {names}")
-    in_zone = pools_asked(world.nodes, replace(resources, fabric=None))
+    in_zone = pools_asked(world.kinds, replace(resources, fabric=None))
     if resources.fabric and in_zone:
         fabrics = " or ".join(sorted({fabric for _, fabric in in_zone}))
         return FieldFault("--constraint", resources.fabric, f"{fabrics}, which {what} have here")
     zones = {
-        node.zone for node in world.nodes if pools_asked([node], replace(resources, zone=None, fabric=None))
+        node.zone for node in world.kinds if pools_asked([node], replace(resources, zone=None, fabric=None))
     }
     return FieldFault("--partition", resources.zone or "", f"{' or '.join(sorted(zones))}, which has {what}")
 
@@ -279,7 +283,7 @@ def _price(world: _World, spec: JobSpec) -> PriceView | None:
 
 def _dearest_pool(world: _World, spec: JobSpec) -> tuple[str, str] | None:
     """Where no node is known yet: what its own words name, if that has a price."""
-    pools = pools_asked(world.nodes, spec.resources)
+    pools = pools_asked(world.kinds, spec.resources)
     if not pools and spec.resources.card_model is not None:
         pools = frozenset({(spec.resources.card_model, spec.resources.fabric or "eth")})
     return dearest_pool(pools, world.books.books.at(world.now))

@@ -11,6 +11,7 @@ from threading import Lock
 from sqlalchemy import Connection
 
 from starverse.db import inventory
+from starverse.domain.scheduling.fit import kinds_of
 from starverse.domain.scheduling.snapshot import Node
 
 
@@ -19,6 +20,7 @@ class NodeMemory:
 
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] = ()
+        self._kinds: tuple[tuple[Node, ...], tuple[Node, ...]] = ((), ())
         self._lock = Lock()
 
     def read(self, connection: Connection) -> tuple[Node, ...]:
@@ -35,3 +37,11 @@ class NodeMemory:
         with self._lock:
             self._nodes = nodes
         return nodes
+
+    def kinds(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        """One node of each kind of them; remembered while the nodes are the same."""
+        of, kinds = self._kinds
+        if of is not nodes:
+            kinds = kinds_of(nodes)
+            self._kinds = (nodes, kinds)
+        return kinds

@@ -259,6 +259,8 @@ def _begin_sqlite(connection: Connection) -> None:
     writes = connection.get_execution_options().get("starverse_write", False)
     statement, driver = "BEGIN IMMEDIATE" if writes else "BEGIN", connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
+    for listen in connection.dispatch.before_cursor_execute:
+        listen(connection, None, statement, (), None, False)
     try:
         driver.execute(statement)
     except sqlite3.OperationalError as error:

@@ -222,6 +222,16 @@ def models_asked(node: Node, resources: Resources) -> tuple[str, ...]:
     return tuple(sorted({card.model for card in node.cards})) or (NO_MODEL,)
 
 
+def kinds_of(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """The first node of each kind: zone, network, size and cards. What asks only for pools or for the size
+    of one node is answered by these as by all of them, at a cost that does not grow with the cluster."""
+    found: dict[tuple[object, ...], Node] = {}
+    for node in nodes:
+        models = tuple(sorted([card.model for card in node.cards]))
+        found.setdefault((node.zone, node.fabric, node.cpus, node.memory_bytes, models), node)
+    return tuple(found.values())
+
+
 def pools_asked(nodes: Collection[Node], resources: Resources) -> frozenset[tuple[str, str]]:
     """(model, fabric) of the cards that the request may use, to price it by; none without cards."""
     return frozenset(
