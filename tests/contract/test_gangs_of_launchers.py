@@ -279,6 +279,15 @@ def test_a_script_that_fails_since_a_companion_was_killed_is_a_lost_node_too(gan
     assert (report.stopped_by, report.failure) == (NODE_LOST, "the launcher on gpu002 was lost"), made.tell()
 
 
+def test_a_node_that_goes_down_is_a_lost_node(gang: MakeGang) -> None:
+    made = gang("srun -N2 sh -c 'echo up $SLURM_PROCID; exec sleep 300'\n")
+    made.start()
+    made.until(lambda: "up 0" in made.log and "up 1" in made.log)
+    made.kill(1, signal.SIGTERM)
+    report = made.wait()
+    assert (report.stopped_by, report.failure) == (NODE_LOST, "gpu002: this node is going down"), made.tell()
+
+
 def test_the_head_killed_ends_its_companions_and_all_ranks(gang: MakeGang) -> None:
     made = gang("srun -N2 sh -c 'echo up $SLURM_PROCID; exec sleep 300'\n")
     made.start()

@@ -295,6 +295,8 @@ class Companion:
     def _end(self) -> None:
         ended_at = self._clock.now()
         outcome = self._custody.outcome(self._state.failure, self._order.stop)
+        if self._told_to_end and not (self._order.end or self._order.stop or self._gone):
+            outcome["failure"] = "this node is going down"
         self._state = replace(self._state, **outcome, ended_at=ended_at, phase="ended")
         self._custody.remove_limits()
         if self._proxy is not None:
