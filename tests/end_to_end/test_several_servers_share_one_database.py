@@ -131,7 +131,8 @@ def test_a_database_that_is_away_loses_nothing_and_stops_no_workload(
         assert servers.launcher(str(run["id"])) == launcher
     finally:
         database.start()
-    wait_for(lambda: ask(servers.api, "/readyz")[2].get("status") == "ok", "the loops to come back", 40)
+    for url in (servers.api, *servers.peers):
+        wait_for(lambda url=url: ask(url, "/readyz")[2].get("status") == "ok", "all to go well again", 40)  # type: ignore[misc]
     let_finish(who, number)
     assert who.wait_end(number)["state"] == "succeeded"
     assert [run["cause"] for run in check_charges(who, number)] == ["completed"]

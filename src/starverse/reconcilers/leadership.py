@@ -237,8 +237,7 @@ class Leadership:
             rows = [row for row in leases.load(connection) if row.name in self._names]
         free_from = datetime.max.replace(tzinfo=UTC) if self._alone else now
         shares = share_out(rows, self.me.id, living, busy, free_from)
-        own = (replace(status, server=self.me.api_url) for status in self._statuses())
-        reports = {} if self._alone else {status.name: _write_report(status) for status in own}
+        reports = {} if self._alone else self._own_reports()
         held: dict[str, Lease] = {}
         for row in shares.keep:
             if leases.renew(connection, row, until, reports.get(row.name, "")):
@@ -250,6 +249,11 @@ class Leadership:
         for row in shares.let_go:
             leases.release(connection, row)
         return held
+
+    def _own_reports(self) -> dict[str, str]:
+        """What is told of the loops that were run here: nothing of those whose leases only just came back."""
+        own = [status for status in self._statuses() if self.holds(status.name)]
+        return {status.name: _write_report(replace(status, server=self.me.api_url)) for status in own}
 
     def _valid(self, name: str) -> Lease | None:
         held = self._held.get(name)
