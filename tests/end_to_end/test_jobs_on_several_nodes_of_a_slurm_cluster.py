@@ -5,13 +5,16 @@ Launchers reach the server by TLS alone, as from a machine of their own.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from starverse.node import processes
 from starverse.testing.live_checks import check_charges
 from starverse.testing.live_server import QUICK, Ground, LiveServer
 from starverse.testing.slurm_lab import SlurmLab
@@ -131,3 +134,39 @@ def test_a_gang_is_reclaimed_and_resumed_as_one(server: LiveServer) -> None:
         assert cho.wait_end(number)["state"] == "cancelled"
     for number in (urgent, *spot):
         assert check_charges(cho, number)
+
+
+LOSES = """#SBATCH --time=00:20:00 --mem=1G
+set -e
+echo "run $SLURM_RESTART_COUNT on $SLURM_JOB_NODELIST"
+[ "$SLURM_RESTART_COUNT" = 0 ] || exec srun -N2 sh -c 'echo "again $RANK"'
+srun -N2 sh -c 'echo "up $RANK"; exec sleep 300'
+"""
+
+
+def test_a_gang_that_loses_a_launcher_runs_again_as_one(server: LiveServer) -> None:
+    dan = server.person("dan", yuan=500)
+    number = dan.sbatch(LOSES, *TWO)
+    dan.wait_log(number, "up 1", seconds=60)
+    allocation = dan.runs(number)[0]["id"]
+    victims = companions(allocation)
+    assert victims
+    processes.send(victims, signal.SIGKILL)
+    job = dan.wait_end(number, seconds=90)
+    log = dan.log(number)
+    assert job["state"] == "succeeded", log
+    assert [run["cause"] for run in dan.runs(number)] == ["node_lost", "completed"]
+    assert {"again 0", "again 1"} <= set(log.splitlines())
+    assert check_charges(dan, number)
+
+
+def companions(allocation_id: str) -> list[int]:
+    """The launchers of its second node."""
+    wanted = [allocation_id.encode(), b"--node-index", b"1"]
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = file.read_bytes().rstrip(b"\0").split(b"\0")
+            if b"starverse.node.launcher" in words and words[-2:] == wanted[1:] and wanted[0] in words[-3]:
+                found.append(int(file.parent.name))
+    return found
