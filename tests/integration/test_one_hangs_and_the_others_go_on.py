@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +15,8 @@ from starverse.app.apply_decision import apply_decision
 from starverse.app.jobs import cancel
 from starverse.app.launching import start
 from starverse.app.observing import observe_all
-from starverse.app.overdue import FINISH_SECONDS_MAX, MARGIN_SECONDS, Silence, why_overdue
+from starverse.app.overdue import FINISH_SECONDS_MAX, MARGIN_SECONDS, Watch, Witness, why_overdue
+from starverse.app.ports import Clock
 from starverse.app.snapshot import take_snapshot
 from starverse.db import allocations, jobs
 from starverse.db.session import Database
@@ -27,6 +28,7 @@ from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState, JobState
 from starverse.engines.base import Observation, Presence
 from starverse.engines.fake import Call, FakeEngine, Trouble
+from starverse.reconcilers import launch
 from starverse.testing.platforms import START, fresh_database
 from starverse.testing.worlds import World
 
@@ -236,17 +238,53 @@ def test_every_other_launcher_is_followed_while_one_says_nonsense(world: World) 
     world.clock.advance(seconds=300)
     odd: Any = OddEngine(world.engine, runs["odd"].id, runs["unknown"].id)
     with pytest.raises((OverflowError, ValueError, OSError)):
-        observe_all(dataclasses.replace(world.platform, engine=odd), Silence())
+        observe_all(dataclasses.replace(world.platform, engine=odd), Watch())
     after = open_runs(world)
     assert after["good"].state is AllocationState.RUNNING
     assert after["good"].alive_at == world.clock.now()
     assert after["unknown"].state is AllocationState.STARTING
 
 
+class StumblingEngine:
+    """An engine that has a fault of its own with one allocation."""
+
+    def __init__(self, engine: FakeEngine, odd: str, error: Exception) -> None:
+        self._engine, self._odd, self._error = engine, odd, error
+
+    def submit(self, spec: LaunchSpec) -> None:
+        if spec.allocation_id == self._odd:
+            raise self._error
+        self._engine.submit(spec)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+@pytest.mark.parametrize(
+    "error", [RecursionError("too deep"), KeyError("x"), OSError(5, "I/O"), ValueError()]
+)
+def test_whatever_goes_wrong_in_a_start_ends_that_start_alone(world: World, error: Exception) -> None:
+    lab = world.team("lab")
+    odd = world.submit(lab, name="odd").number
+    world.submit(lab, name="good")
+    world.run_reconciler("schedule")
+    runs = open_runs(world)
+    engine: Any = StumblingEngine(world.engine, runs["odd"].id, error)
+    said = launch.make(dataclasses.replace(world.platform, engine=engine)).act()
+    assert said == "submitted 1", "the loop itself does not fail"
+    assert list(open_runs(world)) == ["good"], "its cards are free"
+    job = world.job(lab, odd)
+    assert (job.state, job.reason) == ("queued", "start_failed")
+    assert job.message.startswith("start 1 of at most 5 failed: ")
+    world.assert_sound()
+
+
 NOW = START + timedelta(hours=10)
 
 
-def judge(world: World, silent: float = 0, ended_before: float | None = None, **changes: object) -> str:
+def judge(
+    world: World, silent: float = 0, past: float = 0, ran: float = 100, ended_before: float | None = None
+) -> str:
     allocation, job = one_of_each(world)
     seconds = NOW.timestamp()
     state = LauncherState(
@@ -255,11 +293,12 @@ def judge(world: World, silent: float = 0, ended_before: float | None = None, **
         "running",
         "boot",
         seconds,
-        ready_at=seconds - 100,
+        ready_at=seconds - ran,
         ended_at=None if ended_before is None else seconds - ended_before,
     )
-    changed = dataclasses.replace(allocation, **{"ready_at": NOW - timedelta(seconds=100), **changes})  # type: ignore[arg-type]
-    return why_overdue(changed, job, state, timedelta(seconds=silent), world.platform.settings, NOW)
+    told = dataclasses.replace(allocation, stop_requested_at=NOW)
+    witness = Witness(timedelta(seconds=silent), timedelta(seconds=past))
+    return why_overdue(told, job, state, witness, world.platform.settings)
 
 
 def one_of_each(world: World) -> tuple[Allocation, Job]:
@@ -275,7 +314,7 @@ def one_of_each(world: World) -> tuple[Allocation, Job]:
     return allocation, job
 
 
-SLACK = timedelta(seconds=10 + MARGIN_SECONDS)
+SLACK = 10 + MARGIN_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -284,29 +323,70 @@ SLACK = timedelta(seconds=10 + MARGIN_SECONDS)
         ("nothing is due", {}, False),
         ("silent, not for long", {"silent": 119}, False),
         ("silent for four leases", {"silent": 120}, True),
-        ("told to stop a moment ago", {"stop_requested_at": NOW - SLACK + timedelta(seconds=1)}, False),
-        ("told to stop long ago", {"stop_requested_at": NOW - SLACK}, True),
-        ("its notice just ended", {"notice_deadline": NOW}, False),
-        ("its notice ended long ago", {"notice_deadline": NOW - SLACK}, True),
-        ("its limit is just over", {"ready_at": NOW - timedelta(hours=1)}, False),
-        ("its limit is over for long", {"ready_at": NOW - timedelta(hours=1) - SLACK}, True),
-        ("it copies what the script left", {"ended_before": 600, "stop_requested_at": START}, False),
+        ("seen past what it was told a moment ago", {"past": SLACK - 1}, False),
+        ("seen past what it was told long ago", {"past": SLACK}, True),
+        ("its limit is just over", {"ran": 3600}, False),
+        ("its limit is over for long", {"ran": 3600 + SLACK}, True),
+        ("it copies what the script left", {"ended_before": 600, "past": 600}, False),
         ("it copies for ever", {"ended_before": FINISH_SECONDS_MAX}, True),
     ],
 )
 def test_when_a_living_launcher_is_overdue(
-    world: World, name: str, given: dict[str, object], overdue: bool
+    world: World, name: str, given: dict[str, float], overdue: bool
 ) -> None:
-    assert bool(judge(world, **given)) is overdue, name  # type: ignore[arg-type]
+    assert bool(judge(world, **given)) is overdue, name
+
+
+def test_only_the_launchers_own_time_makes_it_overdue(world: World) -> None:
+    allocation, _ = one_of_each(world)
+    watch, own = Watch(), 1000.0
+    due = NOW + timedelta(seconds=30)
+    told = dataclasses.replace(allocation, notice_deadline=due)
+    assert watch.look(told, own, NOW).past == timedelta(0)
+    jumped = NOW + timedelta(hours=1)
+    assert watch.look(told, own + 1, jumped).past == timedelta(0), "an hour ahead at once: nobody lived it"
+    assert watch.look(told, own + 31, jumped + timedelta(seconds=30)).past == timedelta(seconds=30)
+    earlier = dataclasses.replace(told, stop_requested_at=NOW)
+    assert watch.look(earlier, own + 41, jumped + timedelta(seconds=40)).past == timedelta(seconds=40)
+    assert watch.look(allocation, own + 51, jumped).past == timedelta(0), "not told anything any more"
+    assert watch.look(told, own + 52, NOW).past == timedelta(0), "the clock was set back"
+
+
+def test_a_clock_set_an_hour_ahead_ends_no_run(world: World) -> None:
+    """The clock that wrongly jumps is the platform's; launchers go on by theirs."""
+    world.plan("train", run_seconds=1200)
+    lab = world.team("lab")
+    number = world.submit(lab, "--time=30", name="train").number
+    world.run(100)
+    state = open_runs(world)["train"]
+    assert state.state is AllocationState.RUNNING
+    skewed = dataclasses.replace(world.platform, clock=AheadClock(world.clock, timedelta(hours=1)))
+    watch = Watch()
+    for _ in range(MARGIN_SECONDS * 2):
+        world.clock.advance(seconds=1)
+        world.engine.advance()
+        observe_all(skewed, watch)
+    assert open_runs(world)["train"].state is AllocationState.RUNNING
+    assert world.job(lab, number).state == "running"
+
+
+class AheadClock:
+    """Somebody set the machine's clock ahead."""
+
+    def __init__(self, right: Clock, by: timedelta) -> None:
+        self._right, self._by = right, by
+
+    def now(self) -> datetime:
+        return self._right.now() + self._by
 
 
 def test_a_jump_of_the_clock_is_no_silence() -> None:
-    silence = Silence()
-    assert silence.of("a", 1.0, START) == timedelta(0)
-    assert silence.of("a", 1.0, START + timedelta(hours=1)) == timedelta(0)
+    watch = Watch()
+    assert watch.silence("a", 1.0, START) == timedelta(0)
+    assert watch.silence("a", 1.0, START + timedelta(hours=1)) == timedelta(0)
     for second in range(20):
-        silence.of("a", 1.0, START + timedelta(hours=1, seconds=second))
-    assert silence.of("a", 1.0, START + timedelta(hours=1)) == timedelta(hours=1)
-    assert silence.of("a", 2.0, START + timedelta(hours=2)) == timedelta(0)
-    silence.keep_only(["b"])
-    assert silence.of("a", 2.0, START + timedelta(hours=3)) == timedelta(0)
+        watch.silence("a", 1.0, START + timedelta(hours=1, seconds=second))
+    assert watch.silence("a", 1.0, START + timedelta(hours=1)) == timedelta(hours=1)
+    assert watch.silence("a", 2.0, START + timedelta(hours=2)) == timedelta(0)
+    watch.keep_only(["b"])
+    assert watch.silence("a", 2.0, START + timedelta(hours=3)) == timedelta(0)

@@ -14,7 +14,7 @@ from starverse.app.binding import follow_binding, note_fault, read_bindings
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late
 from starverse.app.one_by_one import each
-from starverse.app.overdue import MARGIN_SECONDS, Silence, why_overdue
+from starverse.app.overdue import MARGIN_SECONDS, Watch, why_overdue
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.pricing.first_hour import window_end
@@ -28,12 +28,12 @@ from starverse.domain.workloads.states import AllocationState
 from starverse.engines.base import EngineUnavailable, Observation, Presence
 
 
-def observe_all(platform: Platform, silence: Silence) -> str:
+def observe_all(platform: Platform, watch: Watch) -> str:
     """One round over every open allocation that was handed to the engine."""
     with platform.database.read() as connection:
         open_ones = [a for a in allocations.open_ones(connection) if a.submitted_at is not None]
         owners = jobs.get_many(connection, {a.job_id for a in open_ones})
-    silence.keep_only([a.id for a in open_ones])
+    watch.keep_only([a.id for a in open_ones])
     if not open_ones:
         return ""
     seen = platform.engine.observe([a.id for a in open_ones])
@@ -54,7 +54,7 @@ def observe_all(platform: Platform, silence: Silence) -> str:
             if wrong and allocation.state is AllocationState.STARTING:
                 return _wrongly_bound(platform, allocation, wrong)
         if observation.presence is Presence.ALIVE and observation.state is not None:
-            return _alive(platform, allocation, job, observation.state, silence)
+            return _alive(platform, allocation, job, observation.state, watch)
         return _not_alive(platform, allocation, job, observation)
 
     return ", ".join(each(open_ones, look))
@@ -80,17 +80,14 @@ def _not_alive(platform: Platform, allocation: Allocation, job: Job, observation
     return ""
 
 
-def _alive(
-    platform: Platform, allocation: Allocation, job: Job, state: LauncherState, silence: Silence
-) -> str:
+def _alive(platform: Platform, allocation: Allocation, job: Job, state: LauncherState, watch: Watch) -> str:
     """Its launcher holds the claim: follow it, tell it what is wanted, end it where it hangs."""
-    now = platform.clock.now()
     starting = allocation.state is AllocationState.STARTING
     if starting and state.ready_at is not None:
         record_ready(platform, allocation.id, _instant(state.ready_at), _instant(state.alive_at))
     late = starting and state.ready_at is None and is_too_late(platform, allocation)
-    silent = silence.of(allocation.id, state.alive_at, now)
-    why = why_overdue(allocation, job, state, silent, platform.settings, now)
+    witness = watch.look(allocation, state.alive_at, platform.clock.now())
+    why = why_overdue(allocation, job, state, witness, platform.settings)
     if not why and late:
         slack = platform.settings.kill_after_seconds + MARGIN_SECONDS
         why = "does not start" if is_too_late(platform, allocation, slack) else ""

@@ -13,6 +13,7 @@ from starverse.app import launching
 from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
 from starverse.db import allocations
+from starverse.db.session import DatabaseAway
 from starverse.domain.errors import Conflict, StarverseError
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation
@@ -62,9 +63,13 @@ def _start(platform: Platform, allocation: Allocation) -> bool:
         return False
     try:
         return launching.start(platform, allocation)
-    except (EngineUnavailable, Conflict):  # it is looked at again in the next round
+    except (EngineUnavailable, Conflict, DatabaseAway):  # it is looked at again in the next round
         raise
     except (StarverseError, OSError) as error:
         log.warning("a start failed", allocation=allocation.id, error=str(error))
         launching.fail(platform, allocation, str(error))
-        return False
+    except Exception as error:
+        log.error("a start failed by a fault of ours", allocation=allocation.id, exc_info=error)
+        text = f"the platform could not start it ({type(error).__name__}); the server's log says more"
+        launching.fail(platform, allocation, text)
+    return False

@@ -7,7 +7,7 @@ said nothing for longer than its lease. A launcher that holds its claim and hang
 from __future__ import annotations
 
 from starverse.app.observing import observe_all
-from starverse.app.overdue import Silence
+from starverse.app.overdue import Watch
 from starverse.app.platform import Platform
 from starverse.reconcilers.driver import Reconciler
 
@@ -15,10 +15,10 @@ PERIOD_SECONDS = 1.0
 
 
 def make(platform: Platform) -> Reconciler:
-    silence = Silence()
+    watch = Watch()
     return Reconciler(
         "observe",
         "record what launchers report, tell them what is wanted",
         PERIOD_SECONDS,
-        lambda: observe_all(platform, silence),
+        lambda: observe_all(platform, watch),
     )
