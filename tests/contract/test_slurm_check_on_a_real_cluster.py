@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -59,8 +60,17 @@ def test_a_python_that_is_not_there_is_named_with_its_error(access: Access, tmp_
 
 
 def test_a_channel_that_nodes_cannot_reach_is_named(access: Access, tmp_path: Path) -> None:
-    found = sampled(Access(conf=access.conf, python=sys.executable, data=tmp_path, channel="127.0.0.1:1"))
+    away = "192.0.2.1:8751"
+    found = sampled(Access(conf=access.conf, python=sys.executable, data=tmp_path, channel=away))
     assert found["channel"].verdict is Verdict.BLOCKS
+
+
+def test_a_channel_is_tried_whether_its_server_is_up_or_not(access: Access, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        up = sampled(Access(conf=access.conf, python=sys.executable, data=tmp_path, channel=address))
+    down = sampled(Access(conf=access.conf, python=sys.executable, data=tmp_path, channel=address))
+    assert up["channel"].verdict is down["channel"].verdict is Verdict.OK
 
 
 def test_a_busy_node_is_unknown_and_its_job_does_not_stay(lab: SlurmLab, access: Access) -> None:

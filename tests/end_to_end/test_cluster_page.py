@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,11 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 PAGE, TRANSLATION = ROOT / "docs/cluster.md", ROOT / "docs/zh/cluster.md"
 NOT_TYPED = {r"starverse up\b": "the running server stands for it"}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 def commands_of(page: Path) -> list[tuple[str, tuple[str, ...]]]:
@@ -49,6 +55,7 @@ def server(lab: SlurmLab) -> Iterator[LiveServer]:
     """The server whose settings the page shows, but for its names of machines and paths."""
     settings = {
         **QUICK,
+        "server.channel": f"127.0.0.1:{free_port()}",
         "engine.kind": "slurm",
         "engine.zone": "hall1",
         "slurm.conf": str(lab.conf),
@@ -72,7 +79,7 @@ def stand_ins(lab: SlurmLab, server: LiveServer) -> Mapping[str, str]:
         "/etc/slurm/jwt.key": str(lab.jwt_key),
         "http://head1:6820": lab.rest_url,
         "http://head1:8750": server.api,
-        'channel = "head1:8751"\n': "",
+        "head1:8751": server.ground.settings["server.channel"],
         'partitions = "gpu"': 'partitions = "all,ib,eth"',
         'db = "postgresql+psycopg://starverse@db/starverse"\n': "",
         "scontrol ": f"SLURM_CONF={lab.conf} scontrol ",

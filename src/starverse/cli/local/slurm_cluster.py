@@ -12,6 +12,7 @@ import os
 import pwd
 import secrets
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -127,7 +128,7 @@ def sample_nodes(
     Raises ``SlurmSilent`` where no job can be submitted at all.
     """
     nonce = secrets.token_hex(16)
-    with _shared_folder(access.data, nonce) as folder:
+    with _shared_folder(access.data, nonce) as folder, _listening(access.channel):
         expected = Expected(nonce, __version__, str(access.data), access.channel, _uids(access.users))
         script = sample_script(str(folder), access.python, access.channel, sorted(expected.uids))
         asked, refused = _submit_all(access, nodes, partitions, script)
@@ -136,6 +137,17 @@ def sample_nodes(
         finally:
             _cancel(access, asked)
     return (*refused, *answers), expected
+
+
+@contextlib.contextmanager
+def _listening(channel: str) -> Iterator[None]:
+    """Something answers at the channel's address while nodes try it: the server, or else this process."""
+    host, _, port = channel.rpartition(":")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError, ValueError):  # the server listens there, or it is another machine's
+            if channel:
+                stack.enter_context(socket.create_server((host.strip("[]"), int(port)), backlog=1024))
+        yield
 
 
 @contextlib.contextmanager
