@@ -6,7 +6,9 @@ that the documents state; whoever asks meanwhile is told to come again.
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 
@@ -96,6 +98,28 @@ def test_kills_of_either_stop_and_double_nothing(servers: LiveServers) -> None:
         assert who.wait_end(number)["state"] == "succeeded"
         assert [run["cause"] for run in check_charges(who, number)] == ["completed"]
         check_counted(who, number)
+    check_at_rest(servers)
+
+
+def test_a_server_that_hangs_is_replaced_and_does_no_harm_when_it_wakes(servers: LiveServers) -> None:
+    (peer,) = servers.peers
+    who = servers.person("awake", yuan=20)
+    number = who.sbatch(COUNTER, "--gres=gpu:rtx4090:1")
+    who.wait_log(number, "0:3\n")
+    os.kill(servers.pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: set(holders(servers, peer).values()) == {peer}, "its leases to move", 45)
+        later = at(servers, who, peer).sbatch(COUNTER, "--gres=gpu:rtx4090:1")
+        at(servers, who, peer).wait_log(later, "0:3\n")
+    finally:
+        os.kill(servers.pid, signal.SIGCONT)
+    both = {servers.api, peer}
+    wait_for(lambda: set(holders(servers, peer).values()) == both, "both to run loops again")
+    for job in (number, later):
+        let_finish(who, job)
+        assert who.wait_end(job)["state"] == "succeeded"
+        assert [run["cause"] for run in check_charges(who, job)] == ["completed"]
+        check_counted(who, job)
     check_at_rest(servers)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -41,7 +41,7 @@ CONNECT_SECONDS = 5
 POSTGRES_SETTINGS = {
     "statement_timeout": "120s",
     "lock_timeout": "10s",
-    "idle_in_transaction_session_timeout": "60s",
+    "idle_in_transaction_session_timeout": "30s",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
@@ -67,6 +67,34 @@ class DatabaseAway(Unavailable):
 
     code = "database_away"
 
+
+_SQLITE_AWAY: Mapping[int, tuple[str, str]] = {
+    sqlite3.SQLITE_BUSY: (
+        "The database is held by somebody else just now; nothing was changed.",
+        "Try again in a moment.",
+    ),
+    sqlite3.SQLITE_LOCKED: (
+        "The database is held by somebody else just now; nothing was changed.",
+        "Try again in a moment.",
+    ),
+    sqlite3.SQLITE_FULL: (
+        "The platform's disk is full; nothing was changed.",
+        "The operator has to free some space there; the platform goes on by itself then.",
+    ),
+    sqlite3.SQLITE_IOERR: (
+        "The disk of the platform's database fails; nothing was changed.",
+        "The operator has to look at that disk and at its free space.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "The platform's database cannot be written to; nothing was changed.",
+        "The operator has to look at the permissions of the database's folder and files.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "The platform's database cannot be opened; nothing was changed.",
+        "The operator has to look at the database's folder and at the server's limit of open files.",
+    ),
+}
+"""What SQLite's result codes mean that are no fault of the program, and what to do about each."""
 
 _guard: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
@@ -202,8 +230,11 @@ def _in_our_words() -> Iterator[None]:
         raise DatabaseAway("The server has more to do than it has connections; try again.") from error
     except DBAPIError as error:
         state = str(getattr(error.orig, "sqlstate", None) or "")
-        if state in _RACES or "database is locked" in str(error.orig):
+        if state in _RACES:
             raise LostRace from error
+        told = _SQLITE_AWAY.get(getattr(error.orig, "sqlite_errorcode", 0) & 0xFF)
+        if told is not None:
+            raise DatabaseAway(told[0], hint=told[1], context={"error": str(error.orig)[:500]}) from error
         if error.connection_invalidated or _is_away(error, state):
             raise DatabaseAway(context={"error": str(error.orig)[:500]}) from error
         raise
