@@ -105,7 +105,6 @@ def slurm_settings(config: Config) -> SlurmSettings:
         zone=config.engine.zone,
         python=slurm.python or sys.executable,
         declared=slurm.cards_declared,
-        accounting=slurm.accounting,
         poll_seconds=slurm.poll_seconds,
         call_seconds_max=slurm.call_seconds_max,
         absent_seconds=slurm.absent_seconds,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from starverse.engines.slurm.commands import Commands
-from starverse.engines.slurm.facts import JobRequest, SlurmJob, SlurmNode, SlurmUnavailable
+from starverse.engines.slurm.facts import JobRequest, SlurmJob, SlurmNode, SlurmUnavailable, SlurmUnreached
 from starverse.engines.slurm.rest import Rest
 
 
 class Combined:
     """Submits by slurmrestd, where it can pin a job and answers; looks, cancels and all else by commands.
 
-    A submit that slurmrestd may have got is not repeated by the command here: whoever submits asks first
+    A submit that slurmrestd may have got is not repeated by the command: whoever submits again asks first
     whether there is such a job.
     """
 
@@ -35,7 +35,8 @@ class Combined:
 
     def submit(self, request: JobRequest) -> str:
         try:
-            pins = request.pins_by_feature or self._rest.names_nodes()
-        except SlurmUnavailable:
-            pins = False  # nothing was sent
-        return self._rest.submit(request) if pins else self._commands.submit(request)
+            if request.pins_by_feature or self._rest.names_nodes():
+                return self._rest.submit(request)
+        except SlurmUnreached:
+            pass  # nothing was sent
+        return self._commands.submit(request)

@@ -33,21 +33,14 @@ class Commands:
     """``folder`` ``""``: looked for. ``conf`` ``""``: the cluster's own ``slurm.conf``. ``call_seconds_max``
     bounds each call: a command that hangs must not hang the platform."""
 
-    def __init__(
-        self,
-        folder: str = "",
-        conf: str = "",
-        *,
-        call_seconds_max: float = 10.0,
-        has_accounting: bool = False,
-    ) -> None:
+    def __init__(self, folder: str = "", conf: str = "", *, call_seconds_max: float = 10.0) -> None:
         found = folder or _find_folder()
         if not found:
             raise SlurmRefused(f"no Slurm commands in {FOLDERS.replace(':', ', ')}; name slurm.commands")
         self.folder = Path(found)
         self._conf = conf
         self._seconds = call_seconds_max
-        self._has_accounting = has_accounting
+        self._accounting: bool | None = None
         self._version = ""
 
     def describe(self) -> str:
@@ -62,13 +55,20 @@ class Commands:
 
     def find(self, name: str) -> tuple[SlurmJob, ...]:
         found = read_squeue(self._run("squeue", "-h", "-a", "-t", "all", "-n", name, "-o", SQUEUE_COLUMNS))
-        if not found and self._has_accounting:
+        if not found and self._has_accounting():
             found = read_sacct(
                 self._run(
                     "sacct", "-n", "-P", "-X", "-a", "-S", "now-30days", "--name", name, "-o", SACCT_COLUMNS
                 )
             )
         return found
+
+    def _has_accounting(self) -> bool:
+        """Whether sacct knows of ended jobs; asked once."""
+        if self._accounting is None:
+            config = self._run("scontrol", "show", "config")
+            self._accounting = "accounting_storage/slurmdbd" in config
+        return self._accounting
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         return read_scontrol_nodes(self._run("scontrol", "-o", "-a", "show", "nodes"))

@@ -23,14 +23,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from starverse.domain.errors import StarverseError
 from starverse.domain.workloads.launch import LauncherState, LaunchSpec
 from starverse.engines.base import Capabilities, EngineUnavailable, NodeReport, Observation, Presence
 from starverse.engines.folders.engine import FolderEngine, OpenChannel, newer_state, read_report
 from starverse.engines.folders.leftovers import finish_for_launcher, remove_folders, wait_until
 from starverse.engines.folders.shims import write_shims
+from starverse.engines.slurm.back_off import BackOff
 from starverse.engines.slurm.batch import OUTPUT, Site, job_request
-from starverse.engines.slurm.facts import SlurmJob, SlurmNode, SlurmUnavailable
+from starverse.engines.slurm.facts import JobRequest, SlurmJob, SlurmNode, SlurmUnavailable
 from starverse.engines.slurm.nodes import our_nodes, report
 from starverse.engines.slurm.settings import SlurmSettings, connect, unix_uid_of
 from starverse.engines.slurm.transport import Transport
@@ -69,8 +69,8 @@ class SlurmEngine(FolderEngine):
         self._known = threading.Lock()
         self._nodes: Mapping[str, SlurmNode] = {}
         self._nodes_at = 0.0
-        self._nodes_failed_until = 0.0
-        self._nodes_trouble = ""
+        self._nodes_back_off = BackOff(settings.poll_seconds)
+        self._submit_back_off = BackOff(settings.poll_seconds)
         self._absent: dict[str, tuple[float, float]] = {}
 
     @property
@@ -117,13 +117,8 @@ class SlurmEngine(FolderEngine):
         written = self._write_launch(replace(launch, unix_uid=uid))
         if written is None:
             return
-        if folder.has("submitting"):
-            found = [job for job in self._slurm.find(launch.allocation_id) if not job.over]
-            if found:
-                self._note_submitted(folder, found[0].job_id)
-                return
-        self._write(folder, "submitting", "")
-        self._note_submitted(folder, self._slurm.submit(request))
+        with self._submit_back_off:
+            self._submit_once(folder, request)
         self._watch.nudge()
 
     def running(self) -> tuple[str, ...]:
@@ -157,6 +152,15 @@ class SlurmEngine(FolderEngine):
                 return Observation(Presence.ALIVE, newer_state(folder.read_state(), heard))
             # not there any more: look once more for the report that comes just before
         return Observation(Presence.GONE, newer_state(folder.read_state(), heard))
+
+    def _submit_once(self, folder: AllocationFolder, request: JobRequest) -> None:
+        if folder.has("submitting"):
+            found = [job for job in self._slurm.find(request.name) if not job.over]
+            if found:
+                self._note_submitted(folder, found[0].job_id)
+                return
+        self._write(folder, "submitting", "")
+        self._note_submitted(folder, self._slurm.submit(request))
 
     def _look_at_unclaimed(self, folder: AllocationFolder) -> Observation:
         if folder.has("revoked") or not folder.has("spec.json") or not folder.has("slurm.json"):
@@ -259,15 +263,8 @@ class SlurmEngine(FolderEngine):
             now = time.monotonic()
             if self._nodes and now - self._nodes_at < seconds_max:
                 return self._nodes
-            if now < self._nodes_failed_until:
-                raise SlurmUnavailable(self._nodes_trouble)
-        try:
+        with self._nodes_back_off:
             found = {node.name: node for node in our_nodes(self._slurm.nodes(), self._settings.partitions)}
-        except StarverseError as error:
-            with self._known:
-                self._nodes_trouble = error.detail
-                self._nodes_failed_until = time.monotonic() + 2 * self._settings.poll_seconds
-            raise
         with self._known:
             self._nodes, self._nodes_at = found, now
         return found

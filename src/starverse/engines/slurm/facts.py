@@ -42,6 +42,12 @@ class SlurmUnavailable(EngineUnavailable):
     code = "slurm_unavailable"
 
 
+class SlurmUnreached(SlurmUnavailable):
+    """Slurm was not even reached: nothing was asked of it; it is asked again later."""
+
+    code = "slurm_unreached"
+
+
 class SlurmRefused(StarverseError):
     """Slurm does not take this job; `starverse slurm check` says what to change in the cluster."""
 

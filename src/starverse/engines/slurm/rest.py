@@ -12,7 +12,14 @@ from typing import Any
 
 import httpx2
 
-from starverse.engines.slurm.facts import JobRequest, SlurmJob, SlurmNode, SlurmRefused, SlurmUnavailable
+from starverse.engines.slurm.facts import (
+    JobRequest,
+    SlurmJob,
+    SlurmNode,
+    SlurmRefused,
+    SlurmUnavailable,
+    SlurmUnreached,
+)
 from starverse.engines.slurm.parsing import read_rest_errors, read_rest_jobs, read_rest_nodes
 from starverse.engines.slurm.tokens import Tokens
 
@@ -24,13 +31,20 @@ _UNKNOWN_JOB = "Invalid job id"
 
 
 class Rest:
-    """``call_seconds_max`` bounds each call."""
+    """``call_seconds_max`` bounds each call; ``wire`` ``None``: the network."""
 
-    def __init__(self, url: str, tokens: Tokens, *, call_seconds_max: float = 10.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        tokens: Tokens,
+        *,
+        call_seconds_max: float = 10.0,
+        wire: httpx2.BaseTransport | None = None,
+    ) -> None:
         self._tokens = tokens
         self._url = url
         self._version = 0
-        self._client = httpx2.Client(base_url=url, timeout=call_seconds_max, trust_env=False)
+        self._client = httpx2.Client(base_url=url, timeout=call_seconds_max, trust_env=False, transport=wire)
 
     def close(self) -> None:
         self._client.close()
@@ -104,6 +118,8 @@ class Rest:
             headers = {"X-SLURM-USER-NAME": self._tokens.user, "X-SLURM-USER-TOKEN": self._tokens.current()}
             try:
                 response = self._client.request(method, path, json=body, headers=headers)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                raise SlurmUnreached(f"slurmrestd at {self._url} is not there: {error}") from error
             except httpx2.HTTPError as error:
                 raise SlurmUnavailable(
                     f"slurmrestd at {self._url}: {type(error).__name__} {error}"

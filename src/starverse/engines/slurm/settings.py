@@ -41,7 +41,6 @@ class SlurmSettings:
     zone: str = "slurm"
     python: str = sys.executable
     declared: bool = False
-    accounting: bool = False
     poll_seconds: float = 1.0
     call_seconds_max: float = 10.0
     absent_seconds: float = 3.0
@@ -58,22 +57,29 @@ def connect(settings: SlurmSettings) -> Transport:
         kind = "both" if settings.rest_url else "commands"
     commands = None
     if kind in ("both", "commands"):
-        commands = Commands(
-            settings.commands,
-            settings.conf,
-            call_seconds_max=settings.call_seconds_max,
-            has_accounting=settings.accounting,
-        )
+        commands = Commands(settings.commands, settings.conf, call_seconds_max=settings.call_seconds_max)
         if kind == "commands":
             return commands
     missing = [name for name in ("rest_url", "jwt_key") if not getattr(settings, name)]
     if missing:
         faults = [FieldFault(f"slurm.{name}", "", "set, to reach slurmrestd") for name in missing]
         raise Invalid(faults=faults)
-    user = settings.user or getpass.getuser()
-    tokens = Tokens(Path(settings.jwt_key), user)
+    tokens = Tokens(Path(settings.jwt_key), _own_name(settings.user))
     rest = Rest(settings.rest_url, tokens, call_seconds_max=settings.call_seconds_max)
     return rest if commands is None else Combined(rest, commands)
+
+
+def _own_name(name: str) -> str:
+    """The user that slurmrestd is asked as: jobs of anybody else could not read the platform's folders."""
+    if not name:
+        return getpass.getuser()
+    try:
+        own = pwd.getpwnam(name).pw_uid == os.geteuid()
+    except KeyError:
+        own = False
+    if not own:
+        raise Invalid(faults=[FieldFault("slurm.user", name, "the Unix user that the platform runs as")])
+    return name
 
 
 def unix_uid_of(settings: SlurmSettings, team_id: str, unix_uid: int | None) -> int | None:
