@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ import pytest
 
 from starverse.cli.local.slurm_cluster import Access, SlurmSilent, read_facts, sample_nodes
 from starverse.cli.local.slurm_rest import ask_rest
+from starverse.cli.remote.entry import run
+from starverse.cli.remote.session import Session
 from starverse.domain.slurm_cluster.facts import Finding, Verdict, Wanted
 from starverse.domain.slurm_cluster.judge import blocks, judge
 from starverse.domain.slurm_cluster.samples import judge_samples
@@ -133,30 +134,45 @@ def test_slurmrestd_lets_in_who_has_the_key(lab: SlurmLab, tmp_path: Path) -> No
     assert unset.verdict is Verdict.WISH
 
 
-def run_check(lab: SlurmLab, tmp_path: Path, *words: str, **settings: str) -> tuple[int, dict[str, Any], str]:
+Checked = tuple[int, dict[str, Any], str]
+Check = Callable[..., Checked]
+
+
+@pytest.fixture
+def check(lab: SlurmLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Check:
     """The command with a settings file: exit code, its JSON, and what it prints for people."""
     tmp_path.chmod(0o755)
-    chosen = {"conf": str(lab.conf), "rest_url": lab.rest_url, "jwt_key": str(lab.jwt_key), **settings}
-    lines = [f'{name} = "{value}"' for name, value in chosen.items()]
-    file = tmp_path / "starverse.toml"
-    data = tmp_path / "data"
-    file.write_text("\n".join([f'[server]\ndata = "{data}"\n[engine]\nkind = "slurm"\n[slurm]', *lines, ""]))
-    command = [sys.executable, "-m", "starverse.cli.remote.entry", "slurm", *words, "--config", str(file)]
-    told = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=120, check=False)
-    assert told.returncode in (0, 1), told.stderr
-    shown = subprocess.run([*command, "--all"], capture_output=True, text=True, timeout=120, check=False)
-    assert shown.returncode == told.returncode
-    return told.returncode, json.loads(told.stdout), shown.stdout
+
+    def run_one(*words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        try:
+            code = run(["slurm", *words], Session())
+        except SystemExit as end:
+            code = int(str(end.code))
+        return code, capsys.readouterr().out
+
+    def run_both(*words: str, **settings: str) -> Checked:
+        chosen = {"conf": str(lab.conf), "rest_url": lab.rest_url, "jwt_key": str(lab.jwt_key), **settings}
+        lines = [f'{name} = "{value}"' for name, value in chosen.items()]
+        file = tmp_path / "starverse.toml"
+        head = f'[server]\ndata = "{tmp_path / "data"}"\n[engine]\nkind = "slurm"\n[slurm]'
+        file.write_text("\n".join([head, *lines, ""]))
+        code, told = run_one(*words, "--config", str(file), "--json")
+        again, shown = run_one(*words, "--config", str(file), "--all")
+        assert code == again
+        return code, json.loads(told), shown
+
+    return run_both
 
 
-def test_the_commands_say_what_blocks_by_exit_code_json_and_table(lab: SlurmLab, tmp_path: Path) -> None:
-    code, told, shown = run_check(lab, tmp_path, "plan", partitions="ib,eth")
+def test_the_commands_say_what_blocks_by_exit_code_json_and_table(lab: SlurmLab, check: Check) -> None:
+    code, told, shown = check("plan", partitions="ib,eth")
     assert code == 1
     assert told["blocks"] is True
     assert {f["name"] for f in told["findings"] if f["verdict"] == "blocks"} == {"overlap/all"}
     assert "blocks   overlap/all" in shown
     assert f"{len(lab.node_names)} nodes" in shown
-    code, told, shown = run_check(lab, tmp_path, "check", partitions="all,ib,eth")
+    code, told, shown = check("check", partitions="all,ib,eth")
     assert code == 0, told
     verdicts = {finding["name"]: finding["verdict"] for finding in told["findings"]}
     for name in ("controller", "slurmrestd", "shared path", "clock", "python", "sandbox", "cards bound"):
@@ -165,20 +181,17 @@ def test_the_commands_say_what_blocks_by_exit_code_json_and_table(lab: SlurmLab,
     assert "nothing blocks" in shown
 
 
-def test_a_cluster_that_does_not_answer_blocks_and_the_plan_still_tells_the_needs(
-    lab: SlurmLab, tmp_path: Path
-) -> None:
+def test_a_cluster_that_does_not_answer_blocks_and_the_plan_still_tells_the_needs(check: Check) -> None:
     for words in (("plan",), ("check", "--no-jobs")):
-        code, told, shown = run_check(lab, tmp_path, *words, conf="/nowhere/slurm.conf")
+        code, told, shown = check(*words, conf="/nowhere/slurm.conf")
         assert code == 1
         assert told["findings"][0]["name"] == "slurm"
         assert ("SelectType=select/cons_tres" in shown) is (words[0] == "plan")
 
 
-def test_a_unix_user_that_is_not_safe_blocks(lab: SlurmLab, tmp_path: Path) -> None:
-    code, told, _ = run_check(
-        lab, tmp_path, "check", "--no-jobs", partitions="all,ib,eth", unix_users="t1=root,t2=nobody-such"
-    )
+def test_a_unix_user_that_is_not_safe_blocks(check: Check) -> None:
+    users = "t1=root,t2=nobody-such"
+    code, told, _ = check("check", "--no-jobs", partitions="all,ib,eth", unix_users=users)
     named = {finding["name"]: finding["verdict"] for finding in told["findings"]}
     assert code == 1
     assert named["slurm.unix_users/t1"] == named["slurm.unix_users/t2"] == "blocks"
