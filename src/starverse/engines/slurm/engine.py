@@ -61,6 +61,8 @@ class SlurmEngine(FolderEngine):
     ) -> None:
         super().__init__(data, open_channel)
         self._settings = settings
+        for team_id in settings.unix_users:
+            unix_uid_of(settings, team_id, None)  # what is not safe is said at the start
         self._slurm = transport or connect(settings)
         self._cannot = cannot
         self._watch = QueueWatch(self._load_queue, self._news, settings.poll_seconds)
