@@ -22,6 +22,7 @@ import gzip
 import hashlib
 import os
 import shutil
+import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -46,7 +47,7 @@ from starverse.app.maintenance.manifest import MANIFEST_NAME, FileDigest, Manife
 from starverse.app.maintenance.trees import TREES, pack
 from starverse.db import schema
 from starverse.db.maintenance.dialects import dialect_of, reading
-from starverse.db.maintenance.filling import flush, sqlite_file
+from starverse.db.maintenance.filling import first_line, flush, sqlite_file
 from starverse.db.maintenance.rows import TableDigest, lines_of, shapes_of
 from starverse.db.session import Database
 from starverse.domain.errors import Conflict, FieldFault, Invalid, InvariantBroken, NotFound, Unavailable
@@ -55,6 +56,7 @@ SECRETS = ("operator-token", "gateway-mock.secret", "tls")
 """Secrets of the data folder, files and folders of files."""
 
 COMPRESSION = 4
+DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 PARTIAL = ".partial-"
 LOCK = ".lock"
 
@@ -186,11 +188,13 @@ def _remove_dead(dest: Path) -> None:
 
 @contextmanager
 def damage_told() -> Iterator[None]:
-    """What SQLite says of a damaged file, as ``InvariantBroken``."""
+    """A damaged SQLite file, as ``InvariantBroken``; a full disk or a missing right, as it is."""
     try:
         yield
     except DatabaseError as error:
-        raise _damaged(str(error.orig)) from error
+        if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in DAMAGE:
+            raise _damaged(str(error.orig)) from error
+        raise Unavailable(f"the database cannot be read: {first_line(error)}") from error
 
 
 def check_sound(connection: Connection) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from starverse.app.maintenance.manifest import (
     MANIFEST_NAME,
@@ -21,6 +22,7 @@ from starverse.app.maintenance.manifest import (
 )
 from starverse.db import ledger, schema
 from starverse.db.maintenance.dialects import dialect_of, rebuilding
+from starverse.db.maintenance.filling import first_line
 from starverse.db.maintenance.rows import TableDigest, digests_of, load, shapes_of
 from starverse.db.session import Database
 from starverse.domain.errors import StarverseError, Unavailable
@@ -150,5 +152,7 @@ def rehearse(backup: Backup, folder: Path) -> tuple[str, ...]:
             return fill(connection, backup)
     except StarverseError:
         raise
+    except DBAPIError as error:
+        raise Unavailable(f"the backup could not be restored on trial: {first_line(error)}") from error
     except ValueError as error:
         raise BackupRefused(f"the backup cannot be read: {error}") from error

@@ -14,6 +14,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from starverse.app.maintenance.alone import alone_on
@@ -59,14 +60,13 @@ def restore(source: Path, data: Path, url: str, now: datetime, *, replace: bool)
             save_before_replacing(url, data, keep, now)
         stage = _unpack(backup, data)
         try:
-            with filling(url, keep=keep if may_replace else None) as connection:
+            change = partial(_change_places, backup, data, stage, keep)
+            with filling(url, keep=keep if may_replace else None, last=change) as connection:
                 broken = fill(connection, backup)
                 if broken and not backup.manifest.ledger:
                     raise BackupRefused(f"the ledger is not sound once restored: {'; '.join(broken[:3])}")
                 servers.forget_all(connection)
                 revision = str(schema.revision_of(connection))
-                _leave_note(data, keep)
-                _change_places(backup, data, stage, keep)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
         (data / NOTE).unlink()
@@ -125,6 +125,7 @@ def _unpack(backup: Backup, data: Path) -> Path:
 
 
 def _change_places(backup: Backup, data: Path, stage: Path, keep: Path) -> None:
+    _leave_note(data, keep)
     for tree in _trees(backup):
         _retire(data / tree, keep / tree)
         (stage / tree).rename(data / tree)

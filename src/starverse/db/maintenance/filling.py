@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from starverse.db import schema
 from starverse.db.maintenance.dialects import dialect_of, rebuilding
@@ -37,13 +37,28 @@ class TargetNotEmpty(Conflict):
         super().__init__(detail, hint="name another one, or say --replace: what is there is kept aside")
 
 
+def nothing() -> None:
+    """What happens last where nothing else has to."""
+
+
 @contextmanager
-def filling(url: str, *, keep: Path | None) -> Iterator[Connection]:
+def filling(url: str, *, keep: Path | None, last: Callable[[], None] = nothing) -> Iterator[Connection]:
     """A transaction on an empty database at ``url``; what it wrote is there once the block has ended.
+
+    ``last`` is called when all is written, just before it counts: a full disk has shown itself by then.
 
     ``keep``: a folder for what was there before (SQLite's file is moved there; PostgreSQL's tables are
     dropped, so save them first). ``None``: raises :class:`TargetNotEmpty` when there is any table.
     """
+    try:
+        with _filling(url, keep, last) as connection:
+            yield connection
+    except DBAPIError as error:  # a full disk, a server that went away, a right that is missing
+        raise Unavailable(f"the database could not be filled: {first_line(error)}") from error
+
+
+@contextmanager
+def _filling(url: str, keep: Path | None, last: Callable[[], None]) -> Iterator[Connection]:
     file = sqlite_file(url)
     if file is None:
         with closing(Database(url)) as database, rebuilding(database) as connection:
@@ -52,6 +67,7 @@ def filling(url: str, *, keep: Path | None) -> Iterator[Connection]:
                     raise TargetNotEmpty
                 dialect_of(connection).clear(connection)
             yield connection
+            last()
         return
     if keep is None and not _is_empty_file(file):
         raise TargetNotEmpty
@@ -65,6 +81,7 @@ def filling(url: str, *, keep: Path | None) -> Iterator[Connection]:
         aside.chmod(0o600)
         own_like_folder(aside, file.parent)
         flush(aside)
+        last()
         _retire(file, keep)
         aside.rename(file)
         flush(file.parent)
@@ -101,9 +118,14 @@ def opened(url: str) -> Iterator[Database]:
                     pass
             except (DatabaseAway, DatabaseError) as error:
                 cause = error.__cause__ if isinstance(error, DatabaseAway) else error
-                said = str(getattr(cause, "orig", cause)).strip().splitlines()[0]
-                raise Unavailable(f"cannot use {shown_url(url, 'server.db')}: {said}") from error
+                raise Unavailable(f"cannot use {shown_url(url, 'server.db')}: {first_line(cause)}") from error
         yield database
+
+
+def first_line(error: BaseException | None) -> str:
+    """What the database said, without its statement and its details."""
+    lines = str(getattr(error, "orig", error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def flush(path: Path) -> None:

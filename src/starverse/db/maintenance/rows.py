@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, String, TableClause, column, delete, insert, inspect, select, table
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, IntegrityError
 
 from starverse.db.maintenance.dialects import dialect_of
 from starverse.domain.errors import StarverseError
@@ -113,7 +113,7 @@ def load(connection: Connection, shape: TableShape, lines: Iterator[bytes]) -> N
         try:
             with connection.begin_nested():
                 connection.execute(statement, chunk)
-        except (DBAPIError, UnicodeError, ValueError):
+        except (DataError, IntegrityError, UnicodeError, ValueError):
             _name_the_row(connection, shape, chunk)
             raise
     dialect_of(connection).count_on(connection, shape.name)
@@ -125,7 +125,7 @@ def _name_the_row(connection: Connection, shape: TableShape, chunk: Iterable[Map
         try:
             with connection.begin_nested():
                 connection.execute(insert(shape.clause), row)
-        except (DBAPIError, UnicodeError, ValueError) as error:
+        except (DataError, IntegrityError, UnicodeError, ValueError) as error:
             key = ", ".join(f"{name} {row[name]!r}" for name in shape.key)
             said = str(getattr(error, "orig", error)).strip().splitlines()[0]
             raise RowRefused(f"the row of {shape.name} with {key} does not fit: {said}") from error
