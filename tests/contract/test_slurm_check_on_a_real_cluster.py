@@ -171,6 +171,9 @@ def test_the_commands_say_what_blocks_by_exit_code_json_and_table(lab: SlurmLab,
     assert told["blocks"] is True
     assert {f["name"] for f in told["findings"] if f["verdict"] == "blocks"} == {"overlap/all"}
     assert "blocks   overlap/all" in shown
+    ib_line = next(line for line in told["slurm_conf"] if line.startswith("PartitionName=ib "))
+    assert lab.node_names[0] in ib_line
+    assert ib_line in shown
     assert f"{len(lab.node_names)} nodes" in shown
     code, told, shown = check("check", partitions="all,ib,eth")
     assert code == 0, told

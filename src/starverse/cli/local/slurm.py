@@ -41,16 +41,16 @@ def plan(as_json: bool, file: Path | None, show_all: bool) -> None:
     Exit code 0 where nothing keeps jobs from running safely.
     """
     from starverse.cli.local.slurm_cluster import SlurmSilent, read_facts
-    from starverse.domain.slurm_cluster.judge import judge, needs_without_facts
+    from starverse.domain.slurm_cluster.judge import judge, needs_without_facts, suggest_lines
 
-    config, access, wanted = _read(file)
+    _, access, wanted = _read(file)
     try:
         facts = read_facts(access)
     except SlurmSilent as error:
         findings: tuple[Finding, ...] = (_silent(error), *needs_without_facts(wanted))
-        _tell(findings, config, None, as_json, show_all)
+        _tell(findings, None, as_json, show_all)
         return
-    _tell(judge(facts, wanted), config, facts, as_json, show_all)
+    _tell(judge(facts, wanted), facts, as_json, show_all, suggest_lines(facts, wanted))
 
 
 @command.command("check")
@@ -77,7 +77,7 @@ def check(as_json: bool, file: Path | None, show_all: bool, wait_seconds: int, n
     try:
         facts = read_facts(access)
     except SlurmSilent as error:
-        _tell((_silent(error),), config, None, as_json, show_all)
+        _tell((_silent(error),), None, as_json, show_all)
         return
     from starverse.domain.slurm_cluster.judge import judge
 
@@ -85,7 +85,7 @@ def check(as_json: bool, file: Path | None, show_all: bool, wait_seconds: int, n
         *judge(facts, wanted),
         *_live(config, access, facts, wanted, None if no_jobs else wait_seconds),
     ]
-    _tell(findings, config, facts, as_json, show_all)
+    _tell(findings, facts, as_json, show_all)
 
 
 def _read(file: Path | None) -> tuple[Config, Access, Wanted]:
@@ -131,9 +131,13 @@ def _silent(error: Any) -> Finding:
 
 
 def _tell(
-    findings: Sequence[Finding], config: Config, facts: ClusterFacts | None, as_json: bool, show_all: bool
+    findings: Sequence[Finding],
+    facts: ClusterFacts | None,
+    as_json: bool,
+    show_all: bool,
+    lines: Sequence[str] = (),
 ) -> None:
-    """Print and leave with the exit code."""
+    """Print and leave with the exit code; ``lines`` are those of slurm.conf as they should be."""
     from starverse.domain.slurm_cluster.judge import blocks
 
     blocked = blocks(findings)
@@ -153,10 +157,14 @@ def _tell(
                 }
                 for found in findings
             ],
+            "slurm_conf": list(lines),
         }
         click.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        click.echo("\n".join(_lines(findings, facts, show_all)))
+        told = _lines(findings, facts, show_all)
+        if lines:
+            told += ["", "slurm.conf as the platform wants it (... stands for what is there):", *lines]
+        click.echo("\n".join(told))
     if blocked:
         raise SystemExit(1)
 

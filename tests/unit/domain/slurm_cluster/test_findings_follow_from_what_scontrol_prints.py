@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from starverse.domain.slurm_cluster.facts import Finding, GresCards, Verdict, Wanted
-from starverse.domain.slurm_cluster.judge import blocks, judge, needs_without_facts
+from starverse.domain.slurm_cluster.judge import blocks, judge, needs_without_facts, suggest_lines
 from starverse.domain.slurm_cluster.reading import read_cluster, read_gres, read_seconds, read_settings
 from starverse.domain.slurm_cluster.rules_nodes import judge_pinning
 
@@ -325,3 +325,16 @@ def test_old_slurmrestd_pins_jobs_by_features_alone(
     (node,) = read_cluster(CONFIG, PARTITIONS, line).nodes
     found = judge_pinning([node], version, only_rest=only_rest)
     assert [finding.verdict for finding in found] == ([] if verdict is None else [verdict])
+
+
+def test_the_plan_writes_the_lines_that_are_missing_and_no_others() -> None:
+    config = setting("SelectType", "select/linear")
+    nodes = ALONE[1].replace("AvailableFeatures=ib", "AvailableFeatures=(null)")
+    lines = suggest_lines(read_cluster(config, PARTITIONS, nodes), OURS)
+    assert "SelectType=select/cons_tres" in lines
+    assert not [line for line in lines if line.startswith(("GresTypes=", "#"))]
+    limits = "MaxTime=UNLIMITED DefaultTime=01:00:00 PreemptMode=OFF OverSubscribe=NO State=UP"
+    assert f"PartitionName=ib Nodes=gpu001,gpu002 {limits}" in lines
+    assert f"PartitionName=eth Nodes=gpu003,gpu004 {limits}" in lines
+    assert "NodeName=gpu001 ... Feature=eth,gpu001" in lines
+    assert "NodeName=gpu003 ... Feature=eth,gpu003" in lines
