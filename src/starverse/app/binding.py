@@ -35,6 +35,14 @@ class Bindings:
     reported_by: Mapping[Place, str] = field(default_factory=dict)
 
 
+class _NotDone(Exception):
+    """Nothing is written: no node has changed."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(why)
+
+
 def read_bindings(
     connection: Connection,
     platform: Platform,
@@ -77,20 +85,50 @@ def follow_binding(
     if {card.id for card in bound} == _on_nodes(allocation.cards, told, bindings.cards):
         return ""
 
-    def act(connection: Connection) -> str:
+    def act(connection: Connection) -> None:
         inventory.count_release(connection, allocation.nodes)  # nobody places there meanwhile
         current = allocations.get(connection, allocation.id)
         if current is None or not current.open:
-            return ""
+            raise _NotDone("")
         held = _held_on(connection, current.nodes, bindings.cards)
         whole = with_silent_nodes(bound, told, held.get(current.id, ()))
         found = rebind(current.id, whole, held, bindings.reported_by)
         if isinstance(found, BindingFault):
-            return found.why
+            raise _NotDone(found.why)
         _write(connection, found, held)
-        return ""
 
-    return platform.database.write_retrying(act)
+    try:
+        platform.database.write_retrying(act)
+    except _NotDone as nothing:
+        return nothing.why
+    return ""
+
+
+def is_proven(
+    platform: Platform,
+    allocation: Allocation,
+    state: LauncherState,
+    bindings: Bindings,
+    open_ones: Sequence[Allocation],
+) -> bool:
+    """Whether a fault of a binding is none of the moment.
+
+    Launchers are looked at one after another: what one had as it was looked at may have come free, and been
+    given to the next, before that one was. So whoever else has a card of it is looked at once more, after it;
+    where that one is gone, its end is recorded first, and the binding with the next round.
+    """
+    places = {(node, index) for node, indices in state.bound or () for index in indices}
+
+    def rivals(of: Bindings) -> set[str]:
+        return {key for place in places if (key := of.reported_by.get(place, "")) not in ("", allocation.id)}
+
+    suspects = rivals(bindings)
+    if not suspects:
+        return True
+    others = [a for a in open_ones if a.id in suspects]
+    seen = platform.engine.observe(sorted(suspects))
+    with platform.database.read() as connection:
+        return bool(rivals(read_bindings(connection, platform, seen, others)))
 
 
 def note_fault(platform: Platform, allocation: Allocation, why: str) -> None:
