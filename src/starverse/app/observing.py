@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app import funding
-from starverse.app.binding import follow_binding, note_fault, read_bindings
+from starverse.app.binding import follow_binding, is_proven, note_fault, read_bindings
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late
 from starverse.app.one_by_one import each
@@ -51,7 +51,8 @@ def observe_all(platform: Platform, watch: Watch) -> str:
             return ""
         if observation.state is not None:
             wrong = follow_binding(platform, allocation, observation.state, bindings)
-            if wrong and allocation.state is AllocationState.STARTING:
+            starting = allocation.state is AllocationState.STARTING
+            if wrong and starting and is_proven(platform, allocation, observation.state, bindings, open_ones):
                 return _wrongly_bound(platform, allocation, wrong)
         if observation.presence is Presence.ALIVE and observation.state is not None:
             return _alive(platform, allocation, job, observation.state, watch)
