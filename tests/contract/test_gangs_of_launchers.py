@@ -20,6 +20,7 @@ import pytest
 from starverse.domain.recovery.causes import EndFacts, end_cause
 from starverse.domain.workloads.launch import NODE_LOST, Desired, LauncherState
 from starverse.domain.workloads.reasons import EndCause
+from starverse.engines.folders.leftovers import remove_folders
 from starverse.node import processes
 from starverse.node.gang_head import GangHead
 from starverse.node.sandbox.driver import StartRefused
@@ -140,7 +141,7 @@ srun -N2 sh -c 'exit $((SLURM_PROCID * 7))'; echo code $?
 srun -N2 sh -c '[ $SLURM_NODEID = 1 ] && kill -9 $$; true'; echo code $?
 srun -N2 -K sh -c '[ $SLURM_NODEID = 1 ] && exit 3; exec sleep 300'; echo code $?
 srun -N2 sh -c 'getent hosts gpu002 | cut -d" " -f1; touch $HOME/$SLURM_PROCID /tmp/$SLURM_PROCID; ls $HOME | wc -l' > /dev/null
-srun -n1 -w gpu002 sh -c 'ls $HOME; ls /tmp; getent hosts gpu001; pwd; id -u'
+srun -n1 -w gpu002 sh -c 'ls $HOME; test -e /tmp/1 && test ! -e /tmp/0 && echo own; getent hosts gpu001; pwd; id -u'
 """  # noqa: E501
 
 
@@ -161,10 +162,10 @@ def test_far_ranks_have_the_same_files_input_output_and_exit_codes(gang: MakeGan
         "srun: error: gpu001: task 0: Terminated",
         "code 143",
         *("0", "1"),  # one home folder for all nodes
-        "1",  # /tmp is each node's own
+        "own",  # /tmp is each node's
         "127.0.0.1       gpu001",
         "/workspace",
-        "1000" if made.spec.unix_uid else str(os.getuid()),
+        "1000",
     ]
 
 
@@ -251,6 +252,15 @@ def test_a_rank_that_saves_at_term_on_another_node_is_waited_for(gang: MakeGang)
     state = made.state(1)
     assert state is not None
     assert state.exit_code == 0, made.tell()
+
+
+def test_nothing_of_a_companion_is_left_when_the_engine_has_cleaned_up(gang: MakeGang) -> None:
+    made = gang("srun -N2 sh -c 'mkdir -p /tmp/a/b; touch /tmp/a/b/c $HOME/x'\n")
+    assert run(made).exit_code == 0, made.tell()
+    assert (made.folder / "node-1" / "tmp" / "a").is_dir()
+    remove_folders(made.folder)
+    assert not (made.folder / "node-1").exists()
+    assert not (made.folder / "home").exists()
 
 
 def test_the_end_of_the_script_is_the_end_of_every_rank(gang: MakeGang) -> None:
