@@ -48,7 +48,9 @@ class BwrapDriver:
     """The sandbox of every workload that does not ask for another by name."""
 
     name = "bwrap"
-    cannot = ("with --net host: the host's network and its abstract sockets are reachable",)
+    cannot = (
+        "with --net host and on several nodes: the host's network and its abstract sockets are reachable",
+    )
 
     def places(self, spec: LaunchSpec, folder: AllocationFolder) -> Places:
         del spec, folder
