@@ -238,11 +238,10 @@ class SlurmLab:
         folder, nodes, port, card_type, extra, names = self._wanted
         if folder is None:
             self.sweep_abandoned()
-            folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)
-        self._owner = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            folder = self._own_new_folder()
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._own(folder)
         root = os.geteuid() == 0
         return LabPlan(
             folder=folder.resolve(),
@@ -256,6 +255,17 @@ class SlurmLab:
             extra=extra,
             names=names,
         )
+
+    def _own_new_folder(self) -> Path:
+        """It gets its name when it has its owner: a sweep of another lab sees no folder without one."""
+        made = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
+        self._own(made)
+        return made.rename(made.with_name(made.name.removeprefix(".")))
+
+    def _own(self, folder: Path) -> None:
+        folder.chmod(0o755)
+        self._owner = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def _reserve(self, port: int | None, count: int) -> int:
         """A block of free ports, kept from other labs by a name in the kernel until this one stops."""
