@@ -72,6 +72,13 @@ OPEN = "(SELECT id FROM allocations WHERE state = 'running' LIMIT 1)"
     [
         ("cards_once", give_a_launcher_a_card_of_another),
         ("cards_as_bound", bind_other_cards),
+        (
+            "noticed_once",
+            sql(
+                "INSERT INTO events (at, subject_kind, subject_id, kind, reason, message)"
+                " SELECT placed_at, 'job', job_id, 'notice', 'reclaim', '' FROM allocations"
+            ),
+        ),
         ("cards_free_again", sql(f"UPDATE allocation_cards SET open = 0 WHERE allocation_id = {OPEN}")),
         ("started_once", start_twice),
         ("holds_match", sql(f"UPDATE holds SET state = 'open' WHERE allocation_id = {ENDED}")),

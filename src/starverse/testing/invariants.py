@@ -18,7 +18,15 @@ from starverse.db import jobs as job_rows
 from starverse.db import ledger
 from starverse.db.charges import StoredCharge, charges_of_allocations
 from starverse.db.ledger_tables import ledger_accounts, open_holds, transfers
-from starverse.db.tables import allocation_cards, checkpoints, credit_backs, holds, memberships, price_books
+from starverse.db.tables import (
+    allocation_cards,
+    checkpoints,
+    credit_backs,
+    events,
+    holds,
+    memberships,
+    price_books,
+)
 from starverse.domain.ids import AllocationId
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
@@ -93,6 +101,7 @@ class Inspector:
             broken = list(self._ledger(connection))
             broken += _resumed_from_verified(connection, picture, self.world)
             broken += _credit_within_charge(connection, picture)
+            broken += _noticed_once(connection, picture)
         picture.before = self._last
         for check in TICK.values():
             broken += check(picture)
@@ -426,6 +435,15 @@ def _credit_within_charge(connection: Connection, p: Picture) -> Iterator[Broken
         total = sum(charge.total.micro for charge in p.charges[row.allocation_id])
         if row.amount_micro.micro > total:
             yield Broken("credit_within_charge", f"{row.allocation_id}: {row.amount_micro} of {total}")
+
+
+def _noticed_once(connection: Connection, p: Picture) -> Iterator[Broken]:
+    """Nobody is told of one stop twice, whoever of several servers says it."""
+    told = select(events.c.subject_id, func.count().label("times")).where(events.c.kind == "notice")
+    noticed = Counter(a.job_id for a in p.allocations.values() if a.notice_at is not None)
+    for row in connection.execute(told.group_by(events.c.subject_id)):
+        if row.times > noticed[row.subject_id]:
+            yield Broken("noticed_once", f"{row.subject_id}: {row.times} of {noticed[row.subject_id]}")
 
 
 def _at_rest(p: Picture) -> Iterator[Broken]:
