@@ -161,6 +161,29 @@ def test_a_dataset_is_copied_verified_and_found_damaged(site: Site, operator: Pe
     assert person.post("/jobs", body)["jobs_count"] == 1
 
 
+def test_a_repeated_add_is_answered_by_the_first_and_copies_nothing(
+    site: Site, operator: Person, shelf: Path
+) -> None:
+    once = {"Idempotency-Key": "add-1"}
+    made = operator.post("/datasets", dataset(shelf), headers=once)
+    (shelf / "raw/图像.bin").unlink()
+    (shelf / "digits.csv").unlink()
+    assert operator.post("/datasets", dataset(shelf), headers=once) == made, "the source is not read again"
+    other = operator.client.post(f"{PREFIX}/datasets", json=dataset(shelf) | {"name": "x"}, headers=once)
+    assert other.status_code == 409
+    left = [path.name for path in site.platform.paths.dataset("x").parent.iterdir()]
+    assert left == [made["id"]]
+
+
+def test_a_folder_too_deep_is_no_dataset(operator: Person, shelf: Path) -> None:
+    deep = shelf.joinpath(*["d"] * 100)
+    deep.mkdir(parents=True)
+    (deep / "f").write_text("x")
+    answer = operator.client.post(f"{PREFIX}/datasets", json=dataset(shelf))
+    assert answer.status_code == 422
+    assert "levels" in answer.json()["faults"][0]["expected"]
+
+
 def test_a_damaged_dataset_is_mended_by_the_very_content_it_had(
     site: Site, operator: Person, shelf: Path
 ) -> None:

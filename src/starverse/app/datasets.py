@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
+from starverse.app.archives import DEPTH_MAX
 from starverse.app.disk_space import require_space
-from starverse.app.idempotency import Once, claim
+from starverse.app.idempotency import Once, claim, made_before
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db import datasets
@@ -80,8 +82,15 @@ class DatasetDetail:
 
 
 def add_dataset(platform: Platform, identity: Identity, new: NewDataset) -> Dataset:
-    """Copy a host folder onto the shelf as the next version of its name. The operator's."""
+    """Copy a host folder onto the shelf as the next version of its name. The operator's.
+
+    A repeat of the request is answered by what the first one made, before anything is copied again.
+    """
     _check_fields(new)
+    with platform.database.read() as connection:
+        earlier = _made_before(connection, identity, new)
+    if earlier is not None:
+        return earlier
     source = _source_folder(platform, new.path)
     found = list(_regular_files(source))
     require_space(platform, sum(size for _, size in found))
@@ -94,13 +103,19 @@ def add_dataset(platform: Platform, identity: Identity, new: NewDataset) -> Data
         if compare(manifest, _hash_folder(aside, manifest.algorithm)):
             raise Unavailable("The copy does not read back as it was written; look at the platform's disk.")
         with platform.database.read() as connection:
+            earlier = _made_before(connection, identity, new)
+            if earlier is not None:  # by the same request, while this one copied
+                return earlier
             _refuse_repeat(datasets.versions_of(connection, new.name), manifest)
         aside.rename(place)
+        kept = False
         try:
-            return _record(platform, identity, new, dataset_id, manifest)
-        except BaseException:
-            _remove(place)
-            raise
+            made = _record(platform, identity, new, dataset_id, manifest)
+            kept = made.id == dataset_id
+            return made
+        finally:
+            if not kept:
+                _remove(place)
     finally:
         _remove(aside)
 
@@ -179,7 +194,10 @@ def _regular_files(folder: Path) -> Iterator[tuple[str, int]]:
             for entry in sorted(entries, key=lambda entry: entry.name):
                 path = f"{here}/{entry.name}" if here else entry.name
                 status = entry.stat(follow_symlinks=False)
-                if not is_sound_path(path):
+                if path.count("/") >= DEPTH_MAX:
+                    shown = f"{ascii(path)[1:-1][:200]} ({path.count('/') + 1} levels)"
+                    faults.append(FieldFault("path", shown, f"at most {DEPTH_MAX} levels"))
+                elif not is_sound_path(path):
                     faults.append(FieldFault("path", ascii(path)[1:-1][:200], "a printable UTF-8 name"))
                 elif stat.S_ISDIR(status.st_mode):
                     pending.append(path)
@@ -245,8 +263,9 @@ def _record(
     try:
         with platform.database.write() as connection:
             now = platform.clock.now()
-            if claim(connection, identity.account_id, new.once, dataset_id, now) is not None:
-                raise Conflict("This request added the dataset already; see `starverse dataset show`.")
+            earlier = claim(connection, identity.account_id, new.once, dataset_id, now)
+            if earlier is not None:
+                return _version(connection, new.name, earlier)
             before = datasets.versions_of(connection, new.name)
             _refuse_repeat(before, manifest)
             dataset = Dataset(
@@ -270,6 +289,15 @@ def _record(
             return dataset
     except IntegrityError as error:
         raise Conflict(f"{new.name} got another version at the same moment; try again.") from error
+
+
+def _made_before(connection: Connection, identity: Identity, new: NewDataset) -> Dataset | None:
+    earlier = made_before(connection, identity.account_id, new.once)
+    return None if earlier is None else _version(connection, new.name, earlier)
+
+
+def _version(connection: Connection, name: str, dataset_id: str) -> Dataset:
+    return next(each for each in datasets.versions_of(connection, name) if each.id == dataset_id)
 
 
 def _refuse_repeat(before: tuple[Dataset, ...], manifest: Manifest) -> None:

@@ -22,7 +22,7 @@ from starverse.app.waiting import explain_waiting
 from starverse.db import allocations, events, jobs, teams, workspaces
 from starverse.db.events import Event
 from starverse.db.statements import in_chunks
-from starverse.domain.errors import Conflict, Invalid, NotFound
+from starverse.domain.errors import Conflict, FieldFault, Invalid, NotFound
 from starverse.domain.ids import is_uuid, parse_job_number
 from starverse.domain.workloads.reasons import JobEndReason, WaitReason
 from starverse.domain.workloads.records import Allocation, Job
@@ -252,6 +252,8 @@ def _read_cursor(cursor: str | None) -> tuple[int, int] | None:
         return None
     try:
         number, index = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        return int(number), int(index)
-    except (ValueError, TypeError) as error:
-        raise Invalid("the cursor is not one that a list gave; start again without it") from error
+        if type(number) is int and type(index) is int and 0 <= number < 2**63 and -1 <= index < 2**31:
+            return number, index
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise Invalid(faults=[FieldFault("cursor", cursor[:40], "the next_cursor of the page before")])

@@ -91,6 +91,7 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
             return _repeated(platform, connection, world, understood, made)
         spec, faults = understood.spec, [fault.field_fault() for fault in understood.faults]
         if spec is not None:
+            faults += [] if spec.resources.cards else [_without_cards(understood)]
             spec, more = _check(connection, platform, identity, world, spec, request)
             faults += more
         price = _price(world, spec) if spec is not None and not faults else None
@@ -138,6 +139,13 @@ def _understand(platform: Platform, world: _World, request: SubmitRequest) -> sb
     return sbatch.build(asked, world.now, zone, Vocabulary(models, zones))
 
 
+def _without_cards(understood: sbatch.Submission) -> FieldFault:
+    """A job without a card is none that is run here."""
+    asked = [option for option in understood.options if option.name.startswith(("--gres", "--gpus"))]
+    field, value = (f"{asked[-1].name} ({asked[-1].origin})", asked[-1].value) if asked else ("--gres", "")
+    return FieldFault(field, value, "at least one card, such as --gres=gpu:rtx4090:1")
+
+
 def _zone(name: str | None) -> ZoneInfo | None:
     """The caller's zone, in which times without one are read; ``None``: not named, or not known here."""
     try:
@@ -157,9 +165,7 @@ def _check(
     """What only the platform knows: prices, datasets, dependencies, the engine."""
     faults: list[FieldFault] = []
     prices = _list_prices(world, spec)
-    if not spec.resources.cards:
-        faults.append(FieldFault("--gres", "", "at least one card, such as --gres=gpu:rtx4090:1"))
-    elif world.kinds:
+    if spec.resources.cards and world.kinds:
         resolved = resolve_model(spec, prices)
         if isinstance(resolved, ModelChoices):
             faults.append(_unsold(world, spec) or resolved.fault())
@@ -180,7 +186,7 @@ def _check(
         faults += _without_host_network(spec)
     if spec.array is not None and len(spec.array.indices) > ARRAY_TASKS_MAX:
         faults.append(FieldFault("--array", f"{len(spec.array.indices)} tasks", f"at most {ARRAY_TASKS_MAX}"))
-    if not faults and _dearest_pool(world, spec) is None:
+    if not faults and spec.resources.cards and _dearest_pool(world, spec) is None:
         known = ", ".join(world.books.books.at(world.now).models)
         faults.append(
             FieldFault("--gres", spec.resources.card_model or "", f"a card that has a price: {known}")

@@ -35,7 +35,7 @@ class Money:
         """
         found = _DECIMAL.fullmatch(text) if isinstance(text, str) else None
         if found is None:
-            raise ValueError(f"{text!r} is not an amount of yuan such as '1.66' (at most 6 places)")
+            raise ValueError(f"{_shortened(text)} is not an amount of yuan such as '1.66' (at most 6 places)")
         places = (found["places"] or "").ljust(6, "0")
         micro = int(found["whole"]) * MICRO_PER_YUAN + int(places)
         return cls(-micro if found["sign"] == "-" else micro)
@@ -64,6 +64,11 @@ class Money:
 
 
 ZERO = Money(0)
+
+
+def _shortened(given: object) -> str:
+    shown = ascii(given)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."
 
 
 def total(amounts: list[Money] | tuple[Money, ...]) -> Money:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -56,6 +57,8 @@ STATUS_OF_CODE: Mapping[str, int] = {"engine_unavailable": 503}
 """Statuses of errors whose classes are made in layers that the API does not import."""
 
 RETRY_SECONDS_UNAVAILABLE = 5
+_FOR_THE_OPERATOR = frozenset({503, 504})
+"""No fault of the program, and yet for the operator to see; others above 500 are ordinary answers."""
 
 _log = structlog.get_logger(__name__)
 
@@ -134,14 +137,17 @@ def request_id_of(request: Request) -> str:
 
 async def _on_starverse_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarverseError)
-    if status_of(error) >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        _log.error(
+    status = status_of(error)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        fault = status == HTTPStatus.INTERNAL_SERVER_ERROR
+        _log.log(
+            logging.ERROR if fault else logging.WARNING if status in _FOR_THE_OPERATOR else logging.INFO,
             "request failed",
             code=error.code,
             detail=error.detail,
             context=error.context,
             request_id=request_id_of(request),
-            exc_info=error,
+            **({"exc_info": error} if fault else {}),
         )
     return problem_response(request_id_of(request), error)
 
@@ -154,6 +160,9 @@ async def _on_validation_error(request: Request, error: Exception) -> JSONRespon
 
 async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
+    if error.status_code == HTTPStatus.BAD_REQUEST:  # the framework could not read the body at all
+        unread = Invalid(faults=[FieldFault("body", "unreadable", "valid JSON in UTF-8, not too deep")])
+        return problem_response(request_id_of(request), unread)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid")
     detail = {
         404: f"There is no {request.url.path} here.",
@@ -170,6 +179,13 @@ def _fault(found: Mapping[str, Any]) -> FieldFault:
     broken = found["type"] == "json_invalid"
     field = f"body, character {location[-1]}" if broken and location else ".".join(location) or "body"
     given = found.get("input")
+    if found["type"] == "unsound_text":
+        context = found["ctx"]
+        return FieldFault(
+            context["place"][:200].encode("utf-8", "replace").decode().replace("\0", "\\0"),
+            context["found"],
+            "text without NUL and without half of a character (lone surrogates)",
+        )
     if found["type"] == "missing":
         shown = "missing"
     elif "password" in field or isinstance(given, (dict, list, bytes)):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from starverse.app.views import PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Page
 from starverse.domain.money import Money, decimal_string
@@ -41,9 +42,12 @@ Instant = Annotated[
 
 
 def _read_money(value: object) -> Money:
-    if not isinstance(value, str):
-        raise ValueError('an amount of yuan in quotes, such as "50.00"')
-    return Money.parse(value)
+    try:
+        if isinstance(value, str):
+            return Money.parse(value)
+    except ValueError:
+        pass
+    raise ValueError('an amount of yuan in quotes, such as "50.00", with at most 6 places')
 
 
 Amount = Annotated[
@@ -69,32 +73,33 @@ class In(BaseModel):
     @classmethod
     def _sound_text(cls, value: object) -> object:
         place = _unsound_place(value)
-        if place:
-            raise ValueError(
-                f"text without NUL and without half of a character (lone surrogates), in {place}"
+        if place is not None:
+            raise PydanticCustomError(
+                "unsound_text", "{found} in {place}", {"place": place[0], "found": place[1]}
             )
         return value
 
 
-def _unsound_place(value: object, place: str = "") -> str:
-    """Where the first text lies that is refused: ``script, line 2``; ``""``: there is none."""
+def _unsound_place(value: object, place: str = "") -> tuple[str, str] | None:
+    """Where the first text lies that is refused (``script, line 2``), and what is wrong there."""
     if isinstance(value, str):
-        at = value.find("\0")
+        at, what = value.find("\0"), "a NUL"
         if at < 0:
             try:
                 value.encode()
             except UnicodeEncodeError as error:
-                at = error.start
+                at, what = error.start, "half of a character"
         line = f", line {value.count(chr(10), 0, at) + 1}" if "\n" in value else ""
-        return "" if at < 0 else f"{place or 'the body'}{line}"
+        return None if at < 0 else (f"{place or 'body'}{line}", what)
     items: Iterable[tuple[str, object]] = ()
     if isinstance(value, Mapping):
-        if any(_unsound_place(key) for key in value):
-            return f"a name in {place or 'the body'}"
+        wrong = next((found for key in value if (found := _unsound_place(key))), None)
+        if wrong is not None:
+            return f"a name in {place or 'the body'}", wrong[1]
         items = ((f"{place}.{key}" if place else str(key), item) for key, item in value.items())
     elif isinstance(value, list):
         items = ((f"{place}[{index}]", item) for index, item in enumerate(value))
-    return next((found for inner, item in items if (found := _unsound_place(item, inner))), "")
+    return next((found for inner, item in items if (found := _unsound_place(item, inner))), None)
 
 
 class Out(BaseModel):

@@ -47,6 +47,8 @@ _REQUIRED = (
     "signup_credit",
     "referral_coupon",
 )
+_YEAR_FIRST, _YEAR_END = 1970, 3000
+"""What is counted from an instant of a book (windows, a package's end) stays within the calendar."""
 _PLACEHOLDER = Fraction(1)
 """Stands where a fault was found, so that reading goes on; a book with faults is never made."""
 
@@ -188,11 +190,12 @@ class _Reader:
     def instant(self, field: str, value: object) -> datetime:
         try:
             instant = parse_instant(value.isoformat() if isinstance(value, datetime) else str(value))
-            if not instant.microsecond and value is not None:
+            if not instant.microsecond and value is not None and _YEAR_FIRST <= instant.year < _YEAR_END:
                 return instant
         except (ValueError, OverflowError):
             pass
-        self.missing_or(field, value, "a whole second with its offset, such as 2026-03-01T00:00:00+08:00")
+        expected = f"a whole second with its offset, such as 2026-03-01T00:00:00+08:00, before {_YEAR_END}"
+        self.missing_or(field, value, expected)
         return datetime(1970, 1, 1, tzinfo=UTC)
 
     def clock(self, field: str, value: object) -> int:

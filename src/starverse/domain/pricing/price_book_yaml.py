@@ -32,8 +32,9 @@ def load_price_book(text: str) -> PriceBook:
                 FieldFault("price book", f"{len(text)} characters", f"at most {TEXT_BYTES_MAX} characters")
             ]
         )
-    loader = _Loader(text)
+    loader = None
     try:
+        loader = _Loader(text)
         document = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         where = f"line {error.problem_mark.line + 1}" if error.problem_mark else "price book"
@@ -46,7 +47,8 @@ def load_price_book(text: str) -> PriceBook:
             faults=[FieldFault("price book", first[:120], "YAML as in the shipped price book")]
         ) from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     return read_price_book(document)
 
 
