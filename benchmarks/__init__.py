@@ -36,6 +36,13 @@ BENCHMARKS = (
     Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
     Benchmark("metering_and_bill", 14, "metering of card-minutes, a bill over all jobs", "philly"),
     Benchmark("starts", 15, "start, reclaim, and what the control plane adds, on the local engine"),
+    Benchmark(
+        "scale", 15, "cost of a round and of a job as the cluster grows, fake engine", "philly/jobs.csv.gz"
+    ),
+    Benchmark("slurm_starts", 15, "start, reclaim, dead node on a real Slurm beside slurmrestd and sbatch"),
+    Benchmark(
+        "slurm_replay", 15, "arrivals of a trace on a real Slurm, every invariant", "philly/jobs.csv.gz"
+    ),
     Benchmark("cli_cold_start", 15, "cold start of the command line beside sky and dstack"),
 )
 

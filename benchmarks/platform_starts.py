@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -64,16 +64,32 @@ def measure_platform(
     return samples, rate, []
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that runs, and a client of a team with money on it."""
+
+    client: Client
+    process: subprocess.Popen[bytes]
+    data: Path
+
+
 @contextmanager
 def served(root: Path, cards: str) -> Iterator[Client]:
     """A server on free ports with declared cards, and a client of a team with money."""
+    with serving(root, ("--declare-cards", cards)) as server:
+        yield server.client
+
+
+@contextmanager
+def serving(root: Path, words: Sequence[str], settings: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """``starverse up`` with these words, and settings by ``section.key``."""
     root.mkdir(parents=True, exist_ok=True)
-    words = ["up", "--port", "0", "--data", str(root / "data"), "--declare-cards", cards]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("STARVERSE_")}
-    with (root / "server.log").open("w") as log:
-        server = subprocess.Popen(
-            [sys.executable, "-c", ENTRY, *words], stdout=log, stderr=log, env=environment
-        )
+    for key, value in (settings or {}).items():
+        environment[f"STARVERSE_{key.replace('.', '__').upper()}"] = value
+    line = [sys.executable, "-c", ENTRY, "up", "--port", "0", "--data", str(root / "data"), *words]
+    with (root / "server.log").open("a") as log:
+        server = subprocess.Popen(line, stdout=log, stderr=log, env=environment)
     try:
         address = root / "data" / "api-url"
         until(lambda: address.exists() or server.poll() is not None, UP_SECONDS_MAX, "the server's start")
@@ -85,7 +101,7 @@ def served(root: Path, cards: str) -> Iterator[Client]:
             token = stranger.people.register("bench@example.org", "a-password-for-a-benchmark")["token"]
         with Client(Settings(api, token)) as client:
             client.money.top_up("1000.00")
-            yield client
+            yield Served(client, server, root / "data")
     finally:
         server.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -142,8 +158,8 @@ def time_reclaims(client: Client, count: int) -> dict[str, list[float]]:
     return {"platform claim": claims, "platform elsewhere": moves}
 
 
-def submit(client: Client, script: str, tariff: str, cards: int) -> str:
-    words = (f"--gres=gpu:rtx4090:{cards}", "--tariff", tariff, "--time", "10", "--mem", "256M")
+def submit(client: Client, script: str, tariff: str, cards: int, *more: str) -> str:
+    words = (f"--gres=gpu:rtx4090:{cards}", "--tariff", tariff, "--time", "10", "--mem", "256M", *more)
     answer = client.jobs.submit(Submission(script, "bench.sh", words))
     return str(answer["job"]["number"])
 

@@ -17,15 +17,20 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from benchmarks.philly import read_arrivals
+from sqlalchemy import func, select
+
+from benchmarks.philly import Arrival, read_arrivals
 from benchmarks.report import Figure, Report, emit
 from benchmarks.scale_world import Load, ScaleWorld, Times
 from starverse.app.apply_decision import apply_decision
+from starverse.app.bill import BillFilter, show_bill
 from starverse.app.snapshot import take_snapshot
+from starverse.db.jobs import queued
 from starverse.db.session import Database
-from starverse.db.tables import metadata
+from starverse.db.tables import jobs, metadata
 from starverse.domain.scheduling.decide import decide
 from starverse.domain.scheduling.linter import lint
 
@@ -33,8 +38,6 @@ NUMBER = 15
 NAME = "scale of the control plane (fake engine)"
 STEP_SECONDS = 60.0
 BUSY_SINCE = "2017-10-03"
-WAITING_SHARE = 0.02
-"""So many jobs wait, beside those that run, while the rounds are measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +61,25 @@ class Sized:
     ended: int = 0
     database_bytes: int = 0
     jobs: int = 0
-    bill: tuple[tuple[int, float], ...] = ()
 
     def figures(self) -> list[Figure]:
         size, times = f"{self.cards:,} cards", self.times
-        loops = ("snapshot", "decide", "lint", "launch", "observe", "meter", "inventory", "reclaim", "sweep")
+        loops = (
+            "snapshot",
+            "decide",
+            "lint",
+            "observe",
+            "reclaim",
+            "meter",
+            "inventory",
+            "checkpoint",
+            "sweep",
+        )
         shown = [Figure(f"{size}: {loop}, a round", times.median(loop) * 1000, "ms") for loop in loops]
         each = sum(times.seconds.get("apply", ())) / max(1, self.placed)
         shown.append(Figure(f"{size}: apply, per placement", each * 1000, "ms"))
         shown.append(Figure(f"{size}: submit, per job", times.median("submit") * 1000, "ms"))
+        shown.append(Figure(f"{size}: bill of a team", times.median("bill") * 1000, "ms"))
         shown.append(Figure(f"{size}: database, per job", self.database_bytes / max(1, self.jobs), "bytes"))
         return shown
 
@@ -87,7 +100,7 @@ def measure(settings: Settings) -> Report:
     return Report(NUMBER, NAME, [figure for size in sizes for figure in size.figures()], conditions)
 
 
-def measure_size(folder: Path, cards: int, arrivals: Sequence, settings: Settings) -> Sized:
+def measure_size(folder: Path, cards: int, arrivals: Sequence[Arrival], settings: Settings) -> Sized:
     database = Database(f"sqlite:///{folder / 'scale.db'}", durable=False)
     metadata.create_all(database.engine)
     times = Times()
@@ -97,9 +110,8 @@ def measure_size(folder: Path, cards: int, arrivals: Sequence, settings: Setting
         begun = time.perf_counter()
         load.fill(int(cards * 1.02))
         while schedule(world, Times()):
-            world.run_reconciler("launch")
-        while world.run_reconciler("launch"):
-            pass
+            while world.run_reconciler("launch"):
+                pass
         world.clock.advance(seconds=2)
         world.engine.advance()
         world.run_reconciler("observe")
@@ -107,6 +119,12 @@ def measure_size(folder: Path, cards: int, arrivals: Sequence, settings: Setting
         sized = Sized(cards, len(world.engine.running()), 0, times)
         for _ in range(settings.steps):
             step(world, load, sized)
+        with database.read() as connection:
+            sized.jobs = int(connection.execute(select(func.count()).select_from(jobs)).scalar_one())
+            sized.waiting = len(queued(connection))
+        sized.database_bytes = (folder / "scale.db").stat().st_size
+        for who in load.teams[:3]:
+            times.timed("bill", partial(show_bill, world.platform, who, BillFilter()))
     finally:
         database.close()
     return sized
@@ -119,10 +137,10 @@ def step(world: ScaleWorld, load: Load, sized: Sized) -> None:
     for _ in range(max(1, sized.running - before)):
         sized.times.timed("submit", load.arrive)
     for loop in ("inventory", "observe"):
-        sized.times.timed(loop, lambda loop=loop: world.run_reconciler(loop))
+        sized.times.timed(loop, partial(world.run_reconciler, loop))
     sized.placed += schedule(world, sized.times)
     for loop in ("launch", "reclaim", "meter", "checkpoint", "sweep"):
-        sized.times.timed(loop, lambda loop=loop: world.run_reconciler(loop))
+        sized.times.timed(loop, partial(world.run_reconciler, loop))
 
 
 def schedule(world: ScaleWorld, times: Times) -> int:
