@@ -120,7 +120,8 @@ say "installing $(grep -c '==' "$LOCK") packages from $LOCK"
 rm -f "$VENV"/.stamp-*
 install_fast() { # with uv, which takes a sixth of pip's time; through the index that pip was told of
     "$VENV/bin/python" -m pip install -qq --require-hashes -r requirements/installer.txt || return 1
-    index=${PIP_INDEX_URL:-$("$VENV/bin/python" -m pip config get global.index-url 2>/dev/null)} || index=
+    told=$("$VENV/bin/python" -m pip config list 2>/dev/null | sed -n "s/^global\.index.url='\(.*\)'$/\1/p")
+    index=${PIP_INDEX_URL:-$told}
     [ -z "$index" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"
     [ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
     UV_NO_CONFIG=1 "$VENV/bin/uv" pip install -q --python "$VENV/bin/python" --compile-bytecode \

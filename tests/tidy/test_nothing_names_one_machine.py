@@ -38,7 +38,7 @@ def test_lock_files_hold_hashes_and_no_addresses() -> None:
         text = lock.read_text("utf-8")
         assert "://" not in text, lock.name
         pins = len(re.findall(r"^[\w.\[\],-]+==", text, re.MULTILINE))
-        assert pins > 40, lock.name
+        assert pins > (0 if lock.name == "installer.txt" else 40), lock.name
         blocks = re.findall(
             r"^[\w.\[\],-]+==[^\n]*\\\n(?:    --hash=sha256:[0-9a-f]{64})", text, re.MULTILINE
         )
