@@ -51,7 +51,8 @@ def observe_all(platform: Platform, watch: Watch) -> str:
             return ""
         if observation.state is not None:
             wrong = follow_binding(platform, allocation, observation.state, bindings)
-            starting = allocation.state is AllocationState.STARTING
+            lives = observation.presence is Presence.ALIVE  # else its cards may have been given on by now
+            starting = lives and allocation.state is AllocationState.STARTING
             if wrong and starting and is_proven(platform, allocation, observation.state, bindings, open_ones):
                 return _wrongly_bound(platform, allocation, wrong)
         if observation.presence is Presence.ALIVE and observation.state is not None:
