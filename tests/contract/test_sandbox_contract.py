@@ -20,7 +20,8 @@ import pytest
 
 import starverse
 from starverse.domain.workloads.launch import LaunchSpec, Mount
-from starverse.engines.local.cleaning import LastCopies, clean_up
+from starverse.engines.folders.leftovers import LastCopies
+from starverse.engines.local.cleaning import clean_up
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder
 from starverse.testing import sandbox_probe

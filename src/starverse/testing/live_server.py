@@ -24,7 +24,8 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from starverse.client.api import Client, connect
-from starverse.engines.local.cleaning import LastCopies, clean_up
+from starverse.engines.folders.leftovers import LastCopies
+from starverse.engines.local.cleaning import clean_up
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder
 from starverse.node.limits import find_cgroups
