@@ -112,7 +112,7 @@ def test_only_what_was_paid_comes_back_after_a_fault(world: World) -> None:
     lost = replace(run, state=AllocationState.LOST, ended_at=end)
     with world.database.write() as connection:
         charged = metering.settle(connection, lost, job, end, world.platform.ids)
-        back = metering.credit_back(connection, lost, None, end, world.platform.ids)
+        back = metering.credit_back(connection, lost, job, None, end, world.platform.ids)
     assert charged == Money(1_660_000 * 2000 // 3600)
     assert back == Money.parse("0.50")
     world.assert_sound()

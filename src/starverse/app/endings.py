@@ -147,7 +147,7 @@ def settle_checkpoints(platform: Platform, allocation_id: str) -> bool:
         checkpoint_at = published.get((job.checkpoints_id, over.attempt))
         follow = what_follows(over.cause, _facts(job, over, checkpoint_at))
         if follow.credit_back:
-            metering.credit_back(connection, over, checkpoint_at, now, platform.ids)
+            metering.credit_back(connection, over, job, checkpoint_at, now, platform.ids)
         reclaims = follow.reclaims_without_checkpoint
         if reclaims != job.reclaims_without_checkpoint:
             jobs.change(connection, job, reclaims_without_checkpoint=reclaims)

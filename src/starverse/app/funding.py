@@ -111,6 +111,7 @@ def _ask(
         started=before > 0,
         window=job.spec.window,
         cost_left=cost_left(connection, job, metering.open_amount(held)),
+        taken_at=None if held else allocation.placed_at,
     )
     sources = sources_of(ledger.team_wallet(connection, TeamId(allocation.team_id)))
     return afford(wanted, starts, sources, metering.load_books(connection).books)

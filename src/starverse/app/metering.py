@@ -24,6 +24,7 @@ from starverse.domain.ledger.accounts import GIFTS, REVENUE, WRITE_OFF, credit_g
 from starverse.domain.ledger.transfers import Purpose, Transfer, move, settle_hold
 from starverse.domain.money import ZERO, Money, total
 from starverse.domain.pricing.clock import RunReport, charged_span, credited_span
+from starverse.domain.pricing.open_hours import window_end
 from starverse.domain.pricing.paying import (
     Mark,
     Payment,
@@ -43,13 +44,19 @@ from starverse.domain.pricing.rating import (
     Usage,
     charge_usages,
 )
-from starverse.domain.timespan import Timespan
+from starverse.domain.timespan import Timespan, ceil_to_second
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
 
 
-def charged_span_of(allocation: Allocation, now: datetime) -> Timespan | None:
-    """The seconds of an allocation that are charged: so far, or whole once it is over."""
+def charged_span_of(
+    connection: Connection, allocation: Allocation, job: Job, now: datetime
+) -> Timespan | None:
+    """The seconds of an allocation that are charged: so far, or whole once it is over.
+
+    Never one outside the window that the job may run in: what a KILL or a new price book leaves beyond it
+    is the platform's.
+    """
     elapsed = None
     lost = allocation.state is AllocationState.LOST
     if allocation.ready_at is not None and allocation.ended_at is not None and not lost:
@@ -62,9 +69,18 @@ def charged_span_of(allocation: Allocation, now: datetime) -> Timespan | None:
             reclaim_deadline=capped,
             lost=lost,
             proof_of_life_at=allocation.ended_at if lost else None,
+            closes_at=_closes_at(connection, allocation, job),
         ),
         now if allocation.ended_at is None else max(now, allocation.ended_at),
     )
+
+
+def _closes_at(connection: Connection, allocation: Allocation, job: Job) -> datetime | None:
+    """The end of the window that its first charged second lies in; that second where it lies in none."""
+    if job.spec.window is None or allocation.ready_at is None:
+        return None
+    start = ceil_to_second(allocation.ready_at)
+    return window_end(metering.load_books(connection).books, job.spec.window, start) or start
 
 
 def close_full_hours(
@@ -78,7 +94,7 @@ def close_full_hours(
     """
     if allocation.ready_at is None or allocation.alive_at is None:
         return 0
-    so_far = charged_span_of(allocation, min(now, allocation.alive_at))
+    so_far = charged_span_of(connection, allocation, job, min(now, allocation.alive_at))
     if so_far is None:
         return 0
     closed, end = 0, so_far.start
@@ -96,7 +112,7 @@ def settle(connection: Connection, allocation: Allocation, job: Job, now: dateti
     Seconds beyond the last hold (reality ran longer than was funded) are part of its charge; what no source
     can pay goes to ``write_off``. Returns all that was charged for it.
     """
-    span = charged_span_of(allocation, now)
+    span = charged_span_of(connection, allocation, job, now)
     holds = metering.holds_of(connection, allocation.id)
     start = None if span is None else span.start
     for position, hold in enumerate(holds):
@@ -117,13 +133,18 @@ def settle(connection: Connection, allocation: Allocation, job: Job, now: dateti
 
 
 def credit_back(
-    connection: Connection, allocation: Allocation, checkpoint_at: datetime | None, now: datetime, ids: Ids
+    connection: Connection,
+    allocation: Allocation,
+    job: Job,
+    checkpoint_at: datetime | None,
+    now: datetime,
+    ids: Ids,
 ) -> Money:
     """Give the seconds since the newest verified checkpoint back as credit, once, after a fault of ours.
 
     What of them was written off nobody paid, so it does not come back.
     """
-    span = charged_span_of(allocation, now)
+    span = charged_span_of(connection, allocation, job, now)
     lost = None if span is None else credited_span(span, checkpoint_at)
     if span is None or lost is None:
         return ZERO

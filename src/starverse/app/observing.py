@@ -17,7 +17,7 @@ from starverse.app.one_by_one import each
 from starverse.app.overdue import MARGIN_SECONDS, Watch, why_overdue
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
-from starverse.domain.pricing.first_hour import window_end
+from starverse.domain.pricing.open_hours import window_end
 from starverse.domain.pricing.rating import rate_at
 from starverse.domain.recovery.causes import EndFacts, end_cause
 from starverse.domain.timespan import ceil_to_second

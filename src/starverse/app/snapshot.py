@@ -27,8 +27,8 @@ from starverse.domain.pricing.first_hour import (
     afford,
     candidate_starts,
     dearest_pool,
-    window_opening,
 )
+from starverse.domain.pricing.open_hours import window_opening
 from starverse.domain.pricing.paying import Sources
 from starverse.domain.pricing.price_book import PriceBook
 from starverse.domain.pricing.rating import HOUR_SECONDS, MemberChange, Terms, rate_at
@@ -196,7 +196,9 @@ class _Reader:
         key = (job.team_id, job.account_id, spec.tariff, pool, asked.cards, seconds, spec.window, left)
         if key not in self.hours:
             terms = Terms(spec.tariff, *pool, members=self._person(job.account_id).members)
-            wanted = Wanted(terms, asked.cards, seconds, window=spec.window, cost_left=left)
+            wanted = Wanted(
+                terms, asked.cards, seconds, window=spec.window, cost_left=left, taken_at=self.now
+            )
             if job.team_id not in self.sources:
                 wallet = ledger.team_wallet(self.connection, TeamId(job.team_id))
                 self.sources[job.team_id] = funding.sources_of(wallet)

@@ -11,10 +11,11 @@ from starverse.app.apply_decision import give_notice
 from starverse.app.observing import unfunded_reason
 from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
-from starverse.db import allocations, jobs, metering
+from starverse.db import allocations, events, jobs, metering
+from starverse.db.events import Event
 from starverse.domain.errors import Conflict
 from starverse.domain.ids import CardId
-from starverse.domain.pricing.first_hour import window_end
+from starverse.domain.pricing.open_hours import window_end
 from starverse.domain.workloads.reasons import NoticeReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState
@@ -32,12 +33,16 @@ TEXTS = {
 
 
 def give_due_notices(platform: Platform) -> str:
-    """One round over everything that runs and is not under notice yet; says what it did."""
+    """One round over everything that runs; says what it did.
+
+    What is under notice already is looked at for its window alone: a price book that closes it earlier
+    brings the notice forward.
+    """
     with platform.database.read() as connection:
         running = [
             a
             for a in allocations.open_ones(connection)
-            if a.state is AllocationState.RUNNING and a.notice_reason is None
+            if a.state in (AllocationState.RUNNING, AllocationState.STOPPING) and not a.stop_requested_at
         ]
         owners = jobs.get_many(connection, {a.job_id for a in running})
         nodes = platform.nodes.read(connection)
@@ -66,16 +71,16 @@ def _due(
 ) -> tuple[NoticeReason, datetime] | None:
     now = platform.clock.now()
     grace, ahead = timedelta(seconds=platform.settings.grace_seconds), timedelta(seconds=AHEAD_SECONDS)
-    if faulty:
+    given = allocation.notice_deadline if allocation.notice_reason is not None else None
+    if faulty and given is None:
         return NoticeReason.CARD_FAULT, now + grace
     if job.spec.window is not None:
-        books = metering.load_books(connection).books
-        end = window_end(books, job.spec.window, now)
-        if end is None:
-            return NoticeReason.WINDOW_CLOSED, now
-        stop = end - timedelta(seconds=platform.settings.kill_after_seconds)
-        if now >= stop - grace:
+        end = window_end(metering.load_books(connection).books, job.spec.window, now)
+        stop = now if end is None else max(now, end - timedelta(seconds=platform.settings.kill_after_seconds))
+        if now >= stop - grace and (given is None or stop < given):
             return NoticeReason.WINDOW_CLOSED, stop
+    if given is not None:
+        return None
     until = funding.stops_by(allocation, job, platform.settings.kill_after_seconds)
     if until is not None and now >= until - grace - ahead and not _ends_by_time_limit(allocation, job, until):
         return unfunded_reason(connection, platform, allocation, job), until
@@ -91,25 +96,39 @@ def _ends_by_time_limit(allocation: Allocation, job: Job, until: datetime) -> bo
 def _give(platform: Platform, allocation: Allocation, reason: NoticeReason, deadline: datetime) -> bool:
     def act(connection: Connection) -> bool:
         current = allocations.get(connection, allocation.id)
-        if current is None or current.state is not AllocationState.RUNNING or current.notice_reason:
+        if current is None or current.notice_deadline != allocation.notice_deadline:
+            return False
+        if current.state is not allocation.state or current.stop_requested_at is not None:
             return False
         if current.funded_until != allocation.funded_until and reason in (
             NoticeReason.NO_MONEY,
             NoticeReason.COST_MAX,
         ):
             return False
-        give_notice(
-            connection,
-            platform,
-            current,
-            reason,
-            platform.clock.now(),
-            TEXTS.get(reason, reason.value),
-            deadline=deadline,
-        )
+        now, text = platform.clock.now(), TEXTS.get(reason, reason.value)
+        if current.notice_reason is None:
+            give_notice(connection, platform, current, reason, now, text, deadline=deadline)
+        else:
+            _bring_forward(connection, current, reason, now, text, deadline)
         return True
 
     try:
         return platform.database.write_retrying(act)
     except Conflict:
         return False
+
+
+def _bring_forward(
+    connection: Connection,
+    noticed: Allocation,
+    reason: NoticeReason,
+    now: datetime,
+    text: str,
+    deadline: datetime,
+) -> None:
+    """A stop that was announced comes earlier: delivered by ``observe`` as a notice is."""
+    allocations.change(connection, noticed, notice_reason=reason, notice_deadline=deadline)
+    events.record(
+        connection,
+        Event(now, "job", noticed.job_id, "notice_earlier", reason.value, text, noticed.team_id),
+    )

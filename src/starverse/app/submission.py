@@ -34,8 +34,8 @@ from starverse.domain.pricing.first_hour import (
     candidate_starts,
     cost_of,
     dearest_pool,
-    window_opening,
 )
+from starverse.domain.pricing.open_hours import window_opening
 from starverse.domain.pricing.paying import Piece, Sources, pay
 from starverse.domain.pricing.rating import HOUR_SECONDS, MemberChange, Terms
 from starverse.domain.pricing.windows import window_edges

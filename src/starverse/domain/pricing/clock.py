@@ -23,7 +23,8 @@ class RunReport:
     ``ready_at``: first exec of the script, or SSH accepting; ``None``: it never was (the start failed).
     ``elapsed``: from ready to the exit of the last user process, by a clock that does not jump; ``None``: no
     end was reported. ``reclaim_deadline``: of a spot allocation under notice. ``proof_of_life_at``: the
-    newest heartbeat of an allocation whose node was lost.
+    newest heartbeat of an allocation whose node was lost. ``closes_at``: the end of the window that it may
+    run in, at or before its start where the window did not hold there.
     """
 
     ready_at: datetime | None
@@ -31,13 +32,15 @@ class RunReport:
     reclaim_deadline: datetime | None = None
     lost: bool = False
     proof_of_life_at: datetime | None = None
+    closes_at: datetime | None = None
 
 
 def charged_span(report: RunReport, now: datetime) -> Timespan | None:
     """The whole seconds to charge of an allocation, so far (``now``) or to its end.
 
     A lost node's time ends at its last proof of life, being ready at the latest; spot ends at the reclaim
-    deadline at most. A running allocation has no charged second before its first is over.
+    deadline at most, and everything at the end of its window. A running allocation has no charged second
+    before its first is over.
     """
     if report.ready_at is None:
         return None
@@ -49,6 +52,10 @@ def charged_span(report: RunReport, now: datetime) -> Timespan | None:
         end = min(end, max(report.proof_of_life_at or ready, ready))
     if report.reclaim_deadline is not None:
         end = min(utc(end), utc(report.reclaim_deadline))
+    if report.closes_at is not None:
+        if utc(report.closes_at) <= start:
+            return None
+        end = min(utc(end), utc(report.closes_at))
     end = floor_to_second(end)
     if running and end <= start:
         return None

@@ -15,17 +15,14 @@ from enum import StrEnum
 from starverse.domain.errors import Invalid
 from starverse.domain.money import ZERO, Money
 from starverse.domain.pricing.holds import hourly_hold
+from starverse.domain.pricing.open_hours import seconds_left, window_edges_of_all, window_end
 from starverse.domain.pricing.paying import Part, Piece, Sources, pay
 from starverse.domain.pricing.price_book import PriceBook, PriceBooks
 from starverse.domain.pricing.rating import HOUR_SECONDS, Subject, SubjectKind, Terms, Usage, charge_usages
-from starverse.domain.pricing.windows import holds, window_edges
-from starverse.domain.timespan import Timespan, ceil_to_second, floor_to_second
+from starverse.domain.timespan import Timespan, ceil_to_second
 
 WINDOW_SECONDS_MIN = 60
 """With less of its window left, a job is not started any more."""
-
-_WINDOW_REACH = timedelta(hours=50)
-"""A daily window opens and closes within it, whatever the clocks do."""
 
 
 class Unfunded(StrEnum):
@@ -43,7 +40,8 @@ class Wanted:
     """Whose next hour is asked for.
 
     ``seconds_left`` of its time limit; ``started``: it runs already, so that its window may be used to the
-    last second. ``cost_left``: of ``--cost-max``, what is neither charged nor held.
+    last second. ``cost_left``: of ``--cost-max``, what is neither charged nor held. ``taken_at``: when its
+    cards would be taken; its window must hold there already, a fraction of a second before its first start.
     """
 
     terms: Terms
@@ -52,6 +50,7 @@ class Wanted:
     started: bool = False
     window: str | None = None
     cost_left: Money | None = None
+    taken_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,9 @@ def _afford(
     if seconds <= 0:
         return NotFunded(Unfunded.TIME_LIMIT)
     if wanted.window is not None:
-        left = min(_seconds_left_in_window(books, wanted.window, start) for start in starts)
+        if wanted.taken_at is not None and window_end(books, wanted.window, wanted.taken_at) is None:
+            return NotFunded(Unfunded.WINDOW_CLOSED)
+        left = min(seconds_left(books, wanted.window, start) for start in starts)
         if left <= (0 if wanted.started else WINDOW_SECONDS_MIN):
             return NotFunded(Unfunded.WINDOW_CLOSED)
         seconds = min(seconds, left)
@@ -113,10 +114,7 @@ def candidate_starts(now: datetime, within_seconds: int, books: PriceBooks) -> t
     first = ceil_to_second(now)
     last = first + timedelta(seconds=max(1, within_seconds))
     reach = Timespan(first, last + timedelta(seconds=HOUR_SECONDS))
-    edges = list(books.edges(reach.start, reach.end))
-    book = books.at(now)
-    for window in book.windows.values():
-        edges += window_edges(window, reach, book.timezone)
+    edges = window_edges_of_all(books, reach)
     shifted = [edge - timedelta(seconds=HOUR_SECONDS) for edge in edges]
     return tuple(sorted({first, last, *(e for e in (*edges, *shifted) if first < e < last)}))
 
@@ -135,32 +133,6 @@ def dearest_pool(pools: Collection[tuple[str, str]], book: PriceBook) -> tuple[s
     """The (model, fabric) that costs most; pools without a price are not sold. ``None``: none has one."""
     priced = [pool for pool in sorted(pools) if book.sells(*pool)]
     return max(priced, key=lambda pool: book.list_price_of(*pool).micro, default=None)
-
-
-def window_end(books: PriceBooks, name: str, instant: datetime) -> datetime | None:
-    """When the window that holds at an instant ends; ``None`` when it does not hold there or is unknown."""
-    book = books.at(instant)
-    window = book.windows.get(name)
-    if window is None or not holds(window, instant, book.timezone):
-        return None
-    edges = window_edges(window, Timespan(instant, instant + _WINDOW_REACH), book.timezone)
-    return next((edge for edge in edges if edge > instant), None)
-
-
-def window_opening(books: PriceBooks, name: str, instant: datetime) -> datetime | None:
-    """When a window opens next, strictly after an instant; ``None`` for one that is unknown."""
-    book = books.at(instant)
-    window = book.windows.get(name)
-    if window is None:
-        return None
-    edges = window_edges(window, Timespan(instant, instant + _WINDOW_REACH), book.timezone)
-    return next((edge for edge in edges if holds(window, edge, book.timezone)), None)
-
-
-def _seconds_left_in_window(books: PriceBooks, name: str, start: datetime) -> int:
-    """Whole seconds from a start to the end of the window; 0 when it does not hold there."""
-    end = window_end(books, name, start)
-    return 0 if end is None else int((floor_to_second(end) - start).total_seconds())
 
 
 def _seconds_for(
