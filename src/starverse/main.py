@@ -29,6 +29,7 @@ from starverse.app.secret_files import read_or_make_secret
 from starverse.app.servers import KnownServers, Server, require_same_data
 from starverse.config import Config
 from starverse.db.hints import Hints
+from starverse.db.maintenance.filling import shown_url
 from starverse.db.session import Database
 from starverse.domain.errors import FieldFault, Invalid, Unavailable
 from starverse.engines.folders import FolderEngine, OpenChannel
@@ -171,7 +172,9 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
     _configure_logging(config.server.log_level)
     signal.signal(signal.SIGTERM, _end)
     with ExitStack() as stack:
-        database = Database(config.server.db or f"sqlite:///{data / 'starverse.db'}")
+        url = config.server.db or f"sqlite:///{data / 'starverse.db'}"
+        shown_url(url, "server.db")
+        database = Database(url)
         stack.callback(database.close)
         ids, wakeups = RandomIds(), Wakeups()
         run = stack.enter_context(RunFolder(data, server_id := ids.uuid7(), alone=not database.shared))

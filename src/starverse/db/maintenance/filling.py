@@ -100,10 +100,11 @@ def shown_url(url: str, option: str) -> str:
     expected = "sqlite:///FILE or postgresql+psycopg://HOST/DATABASE"
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:
         raise Invalid(faults=[FieldFault(option, url, expected)]) from error
     shown = parsed.render_as_string(hide_password=True)
-    if parsed.drivername not in DRIVERS:
+    in_memory = parsed.get_backend_name() == "sqlite" and (parsed.database or ":memory:") == ":memory:"
+    if parsed.drivername not in DRIVERS or in_memory:
         raise Invalid(faults=[FieldFault(option, shown, expected)])
     return shown
 
