@@ -78,7 +78,7 @@ class LogKeeper:
             self._held[log] = held
         cap = self._spec.log_cap_bytes
         if room <= 0:
-            cap = min(cap, max(HELD_BYTES_MIN, self._held.get(log, 0)))
+            cap = min(cap, max(HELD_BYTES_MIN, self._held.get(log, 0) * 8 // 9))  # an eighth more is let grow
             self._tell_once("log", f"the disk is down to its reserve: this log keeps its newest {cap} bytes")
         if held > cap + cap // 8:
             cap_log(log, cap, 0)
