@@ -17,8 +17,9 @@ from starverse.app import job_views
 from starverse.app.funding import sources_of
 from starverse.app.idempotency import claim, made_before
 from starverse.app.identity import Identity
+from starverse.app.lint import lint_result
 from starverse.app.platform import Platform
-from starverse.app.views import EffectiveOption, OptionRemark, PriceView, SubmitRequest, SubmitResult
+from starverse.app.views import PriceView, SubmitRequest, SubmitResult
 from starverse.db import datasets, events, folders, jobs, ledger, metering
 from starverse.db.events import Event
 from starverse.db.metering import StoredBooks
@@ -52,8 +53,6 @@ from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.specs import DependencyKind, JobSpec, Network
 from starverse.domain.workloads.states import JobState
 from starverse.engines.base import Capabilities
-
-ARRAY_TASKS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
         price = _price(world, spec) if spec is not None and not faults else None
         sources = sources_of(ledger.team_wallet(connection, TeamId(identity.team_id)))
     if request.lint:
-        return _lint_result(platform, understood, faults, price)
+        return lint_result(understood, faults, _notices(platform, understood), price)
     if faults or spec is None or price is None:
         raise Invalid(faults=faults)
     of_one_node = spec.resources.nodes == 1 and not spec.resources.nodelist and not spec.resources.exclude
@@ -184,8 +183,6 @@ def _check(
         faults.append(FieldFault("--nodes", str(spec.resources.nodes), expected))
     if not platform.settings.host_network_allowed:
         faults += _without_host_network(spec)
-    if spec.array is not None and len(spec.array.indices) > ARRAY_TASKS_MAX:
-        faults.append(FieldFault("--array", f"{len(spec.array.indices)} tasks", f"at most {ARRAY_TASKS_MAX}"))
     if not faults and spec.resources.cards and _dearest_pool(world, spec) is None:
         known = ", ".join(world.books.books.at(world.now).models)
         faults.append(
@@ -489,22 +486,4 @@ def _all_notices(platform: Platform, understood: sbatch.Submission) -> tuple[str
     return _notices(platform, understood) + tuple(
         f"line {line.line} is ignored: {line.text.strip()} ({line.reason})"
         for line in understood.ignored_lines
-    )
-
-
-def _lint_result(
-    platform: Platform, understood: sbatch.Submission, faults: list[FieldFault], price: PriceView | None
-) -> SubmitResult:
-    lines = {option.name: option.origin.line for option in understood.options}
-    lines |= {fault.field_fault().field: fault.origin.line for fault in understood.faults}
-    return SubmitResult(
-        job=None,
-        jobs_count=0,
-        notices=_notices(platform, understood),
-        price=price,
-        effective=tuple(EffectiveOption(o.name, o.value, str(o.origin)) for o in understood.options),
-        ignored=tuple(OptionRemark(i.line, i.text, i.reason) for i in understood.ignored_lines),
-        refused=tuple(
-            OptionRemark(lines.get(fault.field), str(fault), f"expected {fault.expected}") for fault in faults
-        ),
     )
