@@ -36,9 +36,6 @@ class Money:
         body = {"amount": amount, "provider": provider}
         return self._transport.send(Call("POST", "/topups", body=body, key=key or new_key()))
 
-    def top_ups(self) -> Iterator[dict[str, Any]]:
-        return self._transport.pages(Call("GET", "/topups"))
-
     def refund(self, top_up: str, *, amount: str | None = None, key: str | None = None) -> dict[str, Any]:
         """Pay back to the source; ``amount`` ``None``: all that is left of the top-up."""
         body = {} if amount is None else {"amount": amount}

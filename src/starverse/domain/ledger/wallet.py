@@ -6,13 +6,13 @@ those amounts are spread over the ledger accounts, earliest expiry first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from starverse.domain.ids import LedgerAccountId, TeamId
+from starverse.domain.ids import TeamId
 from starverse.domain.ledger.accounts import AccountKind, LedgerAccount
-from starverse.domain.money import ZERO, Money, total
+from starverse.domain.money import Money, total
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -52,14 +52,6 @@ class Wallet:
         return available(self.spendable(at))
 
 
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """How an amount is spread over ledger accounts; ``missing`` is what they do not cover."""
-
-    parts: tuple[tuple[LedgerAccountId, Money], ...]
-    missing: Money
-
-
 def wallet_of(team_id: TeamId, accounts: Iterable[LedgerAccount]) -> Wallet:
     """Sort a team's ledger accounts; raises ``ValueError`` when its cash account is not among them."""
     own = [account for account in accounts if account.team_id == team_id]
@@ -77,18 +69,6 @@ def wallet_of(team_id: TeamId, accounts: Iterable[LedgerAccount]) -> Wallet:
 def available(accounts: Iterable[LedgerAccount]) -> Money:
     """What can still leave these ledger accounts, together."""
     return total([account.available for account in accounts])
-
-
-def draw(accounts: Sequence[LedgerAccount], amount: Money) -> Draw:
-    """Spread ``amount`` over what is available, in the order given; no part is zero."""
-    left = amount
-    parts = []
-    for account in accounts:
-        part = min(left, account.available)
-        if part > ZERO:
-            parts.append((account.id, part))
-            left -= part
-    return Draw(tuple(parts), left)
 
 
 def _unexpired(account: LedgerAccount, at: datetime) -> bool:

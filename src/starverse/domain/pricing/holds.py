@@ -17,7 +17,6 @@ from starverse.domain.pricing.rating import (
     Terms,
     charged_cards,
     exact_of,
-    rate_at,
     rate_steps,
 )
 from starverse.domain.tariff import Tariff
@@ -38,12 +37,6 @@ def hourly_hold(
     """
     span = Timespan(start, utc(start) + timedelta(seconds=seconds))
     return _round_up(_exact(_worst(terms), cards, span, books))
-
-
-def hour_at_current_rate(terms: Terms, cards: int, instant: datetime, books: PriceBooks) -> Money:
-    """One hour at the rate of ``instant``: what a submit checks the wallet for. Rounded up."""
-    rate, _ = rate_at(_worst(terms), instant, books)
-    return _round_up(rate * charged_cards(terms, cards, books.at(instant)))
 
 
 def runway_seconds(free: Money, open_holds: Money, burn_micro_per_hour: Fraction) -> int | None:

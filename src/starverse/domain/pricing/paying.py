@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from fractions import Fraction
 
-from starverse.domain.errors import FieldFault, Invalid, InvariantBroken
+from starverse.domain.errors import InvariantBroken
 from starverse.domain.money import ZERO, Money, floor_to_micro, round_to_fen, total
 from starverse.domain.timespan import ceil_to_second, floor_to_second, utc
 
@@ -180,46 +180,6 @@ def pay_in_order(
         sources, standing[period.subject_id] = payment.sources, payment.subject
         paid.append((period, payment))
     return paid
-
-
-def only_held(sources: Sources, held: Sequence[Part]) -> Sources:
-    """The sources as a hold allows them to be posted from: each with what the hold took of it, no more.
-
-    A post of no more than a hold that missed nothing always fits: every part grows with the amount.
-    """
-    amounts: dict[tuple[SourceKind, str], Money] = {}
-    for part in held:
-        key = (part.kind, part.id)
-        amounts[key] = amounts.get(key, ZERO) + part.amount
-
-    def held_of(kind: SourceKind, source_id: str) -> Money:
-        return amounts.get((kind, source_id), ZERO)
-
-    return Sources(
-        tuple(replace(coupon, left=held_of(SourceKind.COUPON, coupon.id)) for coupon in sources.coupons),
-        tuple(replace(credit, left=held_of(SourceKind.CREDIT, credit.id)) for credit in sources.credits),
-        held_of(SourceKind.CASH, ""),
-    )
-
-
-def refund_parts(paid: Sequence[Part], amount: Money) -> tuple[Part, ...]:
-    """Where ``amount`` of a paid charge goes back to: cash first, then credit, then coupons, as it came.
-
-    Raises ``Invalid`` for more than was paid, or less than nothing.
-    """
-    was_paid = total([part.amount for part in paid])
-    if not ZERO <= amount <= was_paid:
-        fault = FieldFault("amount", amount.decimal(), f"from 0 to {was_paid.decimal()}, what was paid")
-        raise Invalid(faults=[fault])
-    cash_first = [part for kind in reversed(SourceKind) for part in reversed(paid) if part.kind is kind]
-    back: list[Part] = []
-    left = amount
-    for part in cash_first:
-        returned = min(left, part.amount)
-        if returned:
-            back.append(replace(part, amount=returned))
-            left -= returned
-    return tuple(back)
 
 
 def statement_total(charges: Sequence[Money]) -> tuple[Money, Money]:

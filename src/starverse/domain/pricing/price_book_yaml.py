@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from starverse.domain.errors import FieldFault, Invalid
-from starverse.domain.pricing.price_book import PriceBook, PriceBooks
+from starverse.domain.pricing.price_book import PriceBook
 from starverse.domain.pricing.price_book_reader import read_price_book
 
 TEXT_BYTES_MAX = 256 * 1024
@@ -61,11 +61,6 @@ def shipped_price_book_text() -> str:
 def shipped_price_book() -> PriceBook:
     """The price book that a new platform starts with, in effect from 2026-03-01 00:00 +08:00."""
     return load_price_book(shipped_price_book_text())
-
-
-def shipped_price_books() -> PriceBooks:
-    """A series of versions that holds only the shipped one."""
-    return PriceBooks([shipped_price_book()])
 
 
 class _Loader(yaml.SafeLoader):

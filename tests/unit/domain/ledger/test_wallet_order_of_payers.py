@@ -9,7 +9,7 @@ import pytest
 
 from starverse.domain.ids import LedgerAccountId, TeamId
 from starverse.domain.ledger.accounts import LedgerAccount, cash, coupon, credit_grant
-from starverse.domain.ledger.wallet import draw, wallet_of
+from starverse.domain.ledger.wallet import wallet_of
 from starverse.domain.money import Money
 
 NOW = datetime(2026, 3, 10, 2, tzinfo=UTC)
@@ -62,27 +62,6 @@ def test_a_coupon_pays_nothing_used_before_it_was_redeemed() -> None:
 
     assert [account.id for account in wallet.coupons_at(NOW)] == ["c-now"]
     assert len(wallet.coupons_at(NOW + timedelta(seconds=1))) == 2
-
-
-@pytest.mark.parametrize(
-    ("amount", "parts", "missing"),
-    [
-        pytest.param(0, [], 0, id="nothing"),
-        pytest.param(10, [("soon", 10)], 0, id="the first alone"),
-        pytest.param(27, [("soon", 10), ("late", 16), ("never", 1)], 0, id="several, what is held left out"),
-        pytest.param(131, [("soon", 10), ("late", 16), ("never", 5), ("cash:t1", 100)], 0, id="all of it"),
-        pytest.param(
-            132, [("soon", 10), ("late", 16), ("never", 5), ("cash:t1", 100)], 1, id="more than there is"
-        ),
-    ],
-)
-def test_an_amount_is_drawn_in_the_order_given(
-    amount: int, parts: list[tuple[str, int]], missing: int
-) -> None:
-    drawn = draw(wallet_of(TEAM, ACCOUNTS).spendable(NOW), Money(amount))
-
-    assert [(account_id, part.micro) for account_id, part in drawn.parts] == parts
-    assert drawn.missing == Money(missing)
 
 
 def test_a_team_without_cash_account_is_a_fault() -> None:

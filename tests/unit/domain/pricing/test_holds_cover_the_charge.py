@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from starverse.domain.money import Money
-from starverse.domain.pricing.holds import hour_at_current_rate, hourly_hold, runway_seconds
+from starverse.domain.pricing.holds import hourly_hold, runway_seconds
 from starverse.domain.pricing.rating import ClearedPrice, Terms
 from starverse.domain.tariff import Tariff
 from starverse.testing.pricing import at, books_of, terms
@@ -42,12 +42,6 @@ def test_a_hold_rounds_up_so_that_any_growth_of_the_total_fits() -> None:
         hourly_hold(terms(Tariff.IDLE, "rtx3090"), 7, at("2026-03-10 10:00"), books_of(), seconds=3).micro
         == 2_489
     )
-
-
-def test_a_submit_asks_for_an_hour_at_the_current_rate() -> None:
-    assert hour_at_current_rate(terms(), 8, at("2026-03-10 22:59:59"), books_of()).micro == 13_280_000
-    assert hour_at_current_rate(terms(), 8, at("2026-03-10 23:00:00"), books_of()).micro == 6_640_000
-    assert hour_at_current_rate(AUCTION, 8, at("2026-03-10 23:00:00"), books_of()).micro == 13_280_000
 
 
 def test_runway_counts_free_money_and_holds() -> None:

@@ -7,21 +7,18 @@ from fractions import Fraction
 
 import pytest
 
-from starverse.domain.errors import Invalid, InvariantBroken
+from starverse.domain.errors import InvariantBroken
 from starverse.domain.money import Money
 from starverse.domain.pricing.paying import (
     Coupon,
     Credit,
     HoldPeriod,
-    Part,
     Piece,
     SourceKind,
     Sources,
-    only_held,
     pay,
     pay_edges,
     pay_in_order,
-    refund_parts,
     statement_total,
 )
 from starverse.testing.pricing import at
@@ -177,35 +174,9 @@ def test_periods_of_several_subjects_share_a_coupon_in_order_of_end_then_id() ->
     ]
 
 
-def test_a_post_fits_its_hold_for_every_smaller_amount() -> None:
-    sources = Sources((coupon("a", 150),), (credit("g", 200),), Money(10_000))
-    held = pay([HOUR], sources, SHARE)
-    for micro in range(1_001):
-        post = pay([piece("10:00", "11:00", micro)], only_held(sources, held.parts), SHARE)
-        assert post.missing.micro == 0
-        assert sum(part.amount.micro for part in post.parts) == micro
-
-
 def test_a_total_that_shrinks_is_a_broken_invariant() -> None:
     with pytest.raises(InvariantBroken):
         pay([piece("10:00", "11:00", -1)], Sources(), SHARE)
-
-
-def test_a_refund_goes_back_where_it_came_from_and_never_exceeds_what_was_paid() -> None:
-    paid = pay([HOUR], Sources((coupon("a", 900),), (credit("g", 200),), Money(900)), SHARE).parts
-    assert refund_parts(paid, Money(0)) == ()
-    assert refund_parts(paid, Money(600)) == (
-        Part(SourceKind.CASH, "", Money(500)),
-        Part(SourceKind.CREDIT, "g", Money(100)),
-    )
-    assert {part.id: part.amount.micro for part in refund_parts(paid, Money(1_000))} == {
-        "": 500,
-        "g": 200,
-        "a": 300,
-    }
-    for too_much in (1_001, -1):
-        with pytest.raises(Invalid, match="what was paid"):
-            refund_parts(paid, Money(too_much))
 
 
 @pytest.mark.parametrize(
