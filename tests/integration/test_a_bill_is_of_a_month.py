@@ -18,8 +18,8 @@ MANY = [f"none-{index}" for index in range(40_000)]
 """More than a statement takes on SQLite."""
 
 
-def test_the_bill_without_words_is_of_this_month_and_others_are_asked_for(tmp_path: Path) -> None:
-    with fresh_database("sqlite", tmp_path) as database:
+def test_the_bill_without_words_is_of_this_month_and_others_are_asked_for(kind: str, tmp_path: Path) -> None:
+    with fresh_database(kind, tmp_path) as database:
         world = World(database, tmp_path / "data")
         lab = world.team("lab")
         first = world.submit(lab, "--account=thesis", name="train")
@@ -37,8 +37,8 @@ def test_the_bill_without_words_is_of_this_month_and_others_are_asked_for(tmp_pa
         assert billed(BillFilter(job=first.number)) == {first.number}
 
 
-def test_lists_longer_than_a_statement_takes_are_read_in_parts(tmp_path: Path) -> None:
-    with fresh_database("sqlite", tmp_path) as database:
+def test_lists_longer_than_a_statement_takes_are_read_in_parts(kind: str, tmp_path: Path) -> None:
+    with fresh_database(kind, tmp_path) as database:
         world = World(database, tmp_path / "data")
         lab = world.team("lab")
         job = world.submit(lab, name="train")

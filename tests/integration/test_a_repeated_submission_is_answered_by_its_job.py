@@ -22,8 +22,8 @@ KEY = Once("submit-1", "digest of the request")
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data", queued_jobs_max=3)
 
 

@@ -43,8 +43,8 @@ def trouble() -> TroubledEngine:
 
 
 @pytest.fixture
-def world(tmp_path: Path, trouble: TroubledEngine) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path, trouble: TroubledEngine) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data", trouble=trouble)
 
 
@@ -140,8 +140,8 @@ def test_gifts_at_any_fraction_of_a_second_keep_usage_payable(world: World) -> N
 
 
 @pytest.mark.parametrize("minutes", [1, 90])
-def test_a_clock_set_back_shortens_no_run(tmp_path: Path, minutes: float) -> None:
-    with fresh_database("sqlite", tmp_path) as database:
+def test_a_clock_set_back_shortens_no_run(kind: str, tmp_path: Path, minutes: float) -> None:
+    with fresh_database(kind, tmp_path) as database:
         world = World(database, tmp_path / "data")
         behind = timedelta(0)
         clock = SystemClock(lambda: world.clock.now() - behind, lambda: world.clock.now().timestamp())

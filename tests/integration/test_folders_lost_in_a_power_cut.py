@@ -31,8 +31,8 @@ class ForgetfulEngine(FakeEngine):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data")
 
 

@@ -193,9 +193,9 @@ def test_submitting_names_every_fault_and_what_would_fit(world: World) -> None:
     ids=["a network of other cards", "a network of no cards", "cards without a price"],
 )
 def test_a_refusal_names_what_keeps_the_cards_that_are_here(
-    tmp_path: Path, options: tuple[str, ...], field: str, expected: str
+    kind: str, tmp_path: Path, options: tuple[str, ...], field: str, expected: str
 ) -> None:
-    with fresh_database("sqlite", tmp_path) as database:
+    with fresh_database(kind, tmp_path) as database:
         world = World(
             database, tmp_path / "data", nodes=(node_report(), node_report("node-2", model="h900", cards=4))
         )
@@ -210,9 +210,9 @@ def test_a_refusal_names_what_keeps_the_cards_that_are_here(
     [("UTC", 16), ("Asia/Tokyo", 7), ("Nowhere/City", 8), ("../../etc/passwd", 8), ("America", 8), (None, 8)],
 )
 def test_a_time_without_a_zone_is_read_by_the_clock_of_who_typed_it(
-    tmp_path: Path, zone: str | None, hour: int
+    kind: str, tmp_path: Path, zone: str | None, hour: int
 ) -> None:
-    with fresh_database("sqlite", tmp_path) as database:
+    with fresh_database(kind, tmp_path) as database:
         world = World(database, tmp_path / "data", timezone="Asia/Shanghai")
         words = ("--gres=gpu:rtx4090:1", "--begin=2030-01-01T16:00")
         request = SubmitRequest(script=SCRIPT, argv=words, environment={"TZ": zone} if zone else {})

@@ -154,9 +154,9 @@ def test_of_many_cancels_during_a_start_one_counts_and_nothing_is_charged(world:
     world.assert_sound()
 
 
-def test_a_gang_that_starts_in_part_costs_nothing(tmp_path: Path) -> None:
+def test_a_gang_that_starts_in_part_costs_nothing(kind: str, tmp_path: Path) -> None:
     """Scenario 7: a start that fails on one of its nodes is a failed start of the whole."""
-    with fresh_database("sqlite", tmp_path) as database:
+    with fresh_database(kind, tmp_path) as database:
         world = World(database, tmp_path / "data", nodes=(node_report("n1"), node_report("n2")))
         lab = world.team("lab")
         world.plan("gang", failure="no such image on n2", start_seconds=30)

@@ -51,8 +51,8 @@ def troubles() -> Troubles:
 
 
 @pytest.fixture
-def world(tmp_path: Path, troubles: Troubles) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path, troubles: Troubles) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data", trouble=troubles)
 
 

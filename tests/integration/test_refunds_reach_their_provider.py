@@ -36,8 +36,8 @@ class Provider(MockGateway):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data", mock_gateway=True)
 
 

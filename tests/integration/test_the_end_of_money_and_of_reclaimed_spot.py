@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 
 from starverse.app import funding, metering
 from starverse.app.running_meters import meter_all
@@ -22,8 +22,8 @@ from starverse.testing.worlds import World
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data")
 
 
@@ -88,17 +88,16 @@ def test_what_its_own_limits_end_is_not_asked_again_and_again_by_a_writer(world:
     world.plan("train", run_seconds=3600)
     world.submit(lab, limit, name="train")
     world.run(700, step=60)
-    begun: list[str] = []
+    writes: list[bool] = []
 
-    def note(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
-        if statement.startswith("BEGIN"):
-            begun.append(statement)
+    def note(connection: Connection) -> None:
+        writes.append(connection.get_execution_options().get("starverse_write", False))
 
-    event.listen(world.database.engine, "before_cursor_execute", note)
+    event.listen(world.database.engine, "begin", note)
     assert meter_all(world.platform) == ""
-    assert set(begun) == {"BEGIN"}
+    assert set(writes) == {False}
     with world.database.write():
-        assert begun[-1] == "BEGIN IMMEDIATE"
+        assert writes[-1]
 
 
 def test_only_what_was_paid_comes_back_after_a_fault(world: World) -> None:

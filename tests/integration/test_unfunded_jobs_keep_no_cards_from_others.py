@@ -29,8 +29,8 @@ DEARER = "2026-03-10T12:00:00+08:00"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data")
 
 
@@ -106,9 +106,9 @@ def test_a_limit_below_its_first_second_is_refused_at_once(world: World) -> None
 @pytest.mark.parametrize("gres", ["--gres=gpu:h100:1", "--gres=gpu:1"])
 @pytest.mark.parametrize("nodes", [(), (node_report(model="h100"),)], ids=["no node yet", "cards not sold"])
 def test_what_has_no_price_is_refused_and_the_option_is_named(
-    tmp_path: Path, nodes: tuple[NodeReport, ...], gres: str
+    kind: str, tmp_path: Path, nodes: tuple[NodeReport, ...], gres: str
 ) -> None:
-    with fresh_database("sqlite", tmp_path) as database:
+    with fresh_database(kind, tmp_path) as database:
         world = World(database, tmp_path / "data", nodes=nodes)
         lab = world.team("lab")
         with pytest.raises(Invalid) as wrong:

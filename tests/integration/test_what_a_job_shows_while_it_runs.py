@@ -18,8 +18,8 @@ from starverse.testing.worlds import World
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data")
 
 
@@ -68,20 +68,22 @@ def test_an_ended_job_keeps_the_node_it_ran_on(world: World) -> None:
 
 
 @pytest.mark.parametrize(("driver", "told"), [("bwrap", False), ("process", True)])
-def test_a_submission_is_told_of_a_server_without_a_sandbox(tmp_path: Path, driver: str, told: bool) -> None:
-    with open_site("sqlite", tmp_path, driver=driver) as site:
+def test_a_submission_is_told_of_a_server_without_a_sandbox(
+    kind: str, tmp_path: Path, driver: str, told: bool
+) -> None:
+    with open_site(kind, tmp_path, driver=driver) as site:
         person = site.operator()
         script = "#!/bin/bash\n#SBATCH --gres=gpu:rtx4090:1\ntrue\n"
         answer = person.client.post(f"{PREFIX}/jobs", json={"script": script, "lint": True}).json()
         assert any("without a sandbox; run anything" in text for text in answer["notices"]) is told
 
 
-def test_a_lint_gives_the_line_of_what_it_refuses(tmp_path: Path) -> None:
+def test_a_lint_gives_the_line_of_what_it_refuses(kind: str, tmp_path: Path) -> None:
     script = (
         "#!/bin/bash\n#SBATCH --gres=gpu:rtx4090:1\n#SBATCH --time=never\n#SBATCH --nodes=x\n"
         "#SBATCH --dataset=nosuch\n"
     )
-    with open_site("sqlite", tmp_path) as site:
+    with open_site(kind, tmp_path) as site:
         person = site.register()
         answer = person.client.post(
             f"{PREFIX}/jobs", json={"script": script, "argv": ["--mem=lots"], "lint": True}

@@ -23,7 +23,9 @@ from starverse.testing.platforms import POSTGRES_VARIABLE, fresh_database
 from starverse.testing.worlds import SCRIPT, World
 
 
-def test_workspaces_and_packed_folders_outlive_their_last_job_by_the_days_set(tmp_path: Path) -> None:
+def test_workspaces_and_packed_folders_outlive_their_last_job_by_the_days_set(
+    kind: str, tmp_path: Path
+) -> None:
     (tmp_path / "paper").mkdir()
     (tmp_path / "paper" / "train.py").write_text("print(1)\n")
     packed = pack_folder(tmp_path / "paper")
@@ -31,7 +33,7 @@ def test_workspaces_and_packed_folders_outlive_their_last_job_by_the_days_set(tm
     content = packed.file.read()
     packed.close()
     folder_id = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    with fresh_database("sqlite", tmp_path) as database:
+    with fresh_database(kind, tmp_path) as database:
         world = World(database, tmp_path / "data", workspace_keep_days=14)
         lab = world.team("lab")
         upload = begin_upload(world.platform, lab, folder_id)
@@ -63,8 +65,8 @@ def test_workspaces_and_packed_folders_outlive_their_last_job_by_the_days_set(tm
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with fresh_database("sqlite", tmp_path) as database:
+def world(kind: str, tmp_path: Path) -> Iterator[World]:
+    with fresh_database(kind, tmp_path) as database:
         yield World(database, tmp_path / "data", workspace_keep_days=14)
 
 
