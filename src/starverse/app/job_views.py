@@ -18,14 +18,14 @@ from starverse.db import accounts, allocations, checkpoints, inventory, jobs, me
 from starverse.db.metering import StoredBooks
 from starverse.domain.errors import Invalid, NotFound
 from starverse.domain.money import ZERO, Money, total
-from starverse.domain.pricing.first_hour import cost_of
+from starverse.domain.pricing.job_quote import Wish, quote_job
 from starverse.domain.pricing.rating import MemberChange, Terms
 from starverse.domain.recovery.lost_work import lost_work_seconds
 from starverse.domain.sbatch.hostlists import fold_hosts
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
-from starverse.domain.workloads.specs import Dependencies
-from starverse.domain.workloads.states import AllocationState
+from starverse.domain.workloads.specs import Dependencies, JobSpec
+from starverse.domain.workloads.states import AllocationState, JobState
 
 KILLED = frozenset(
     {
@@ -215,7 +215,8 @@ def _view(job: Job, around: _Around) -> JobView:
         lost_work_seconds=_lost_by(job, around),
         checkpoint=CheckpointView(newest.step, newest.attempt, newest.published_at) if newest else None,
         progress=None,
-        price_hour=_hour_price(job, last, around),
+        price_hour=_price(job, last, around),
+        resume_price_hour=_resume_price(job, last, around),
         workspace_id=job.workspace_id,
         team_id=job.team_id,
     )
@@ -250,17 +251,38 @@ def _allocation(job: Job, run: Allocation, around: _Around) -> AllocationView:
     )
 
 
-def _hour_price(job: Job, last: Allocation | None, around: _Around) -> Money:
-    """One hour from now at the rate of where it runs or ran last, else of what it asks for; 0 if unknown."""
+def wish_of(spec: JobSpec, terms: Terms, spent: Money = ZERO) -> Wish:
+    """What a job's price depends on; ``spent`` counts against its ``--cost-max``."""
+    left = None if spec.cost_max is None else max(ZERO, spec.cost_max - spent)
+    return Wish(terms, spec.resources.cards, spec.time_limit_seconds, spec.window, spec.begin, left)
+
+
+def _price(job: Job, last: Allocation | None, around: _Around) -> Money | None:
+    """An hour of a job that has not ended, from now or from when it may start; ``None``: unknown."""
+    if job.ended_at is not None:
+        return None
+    return _hour_price(job, last, around, _cost_so_far(job, around))
+
+
+def _resume_price(job: Job, last: Allocation | None, around: _Around) -> Money | None:
+    """The same of the job that would go on with one that failed or was cancelled."""
+    if job.state not in (JobState.FAILED, JobState.CANCELLED):
+        return None
+    return _hour_price(replace(job, spec=replace(job.spec, begin=None)), last, around, ZERO)
+
+
+def _hour_price(job: Job, last: Allocation | None, around: _Around, spent: Money) -> Money | None:
+    """At the rate of where it runs or ran last, else of what it asks for."""
     model = (last.card_model if last else None) or job.spec.resources.card_model
     if model is None or not job.spec.resources.cards:
-        return ZERO
+        return None
     fabric = last.fabric if last else job.spec.resources.fabric or "eth"
     terms = Terms(job.spec.tariff, model, fabric, members=around.members[job.account_id])
     try:
-        return cost_of(terms, job.spec.resources.cards, around.now, around.books.books)
+        found = quote_job(wish_of(job.spec, terms, spent), around.now, around.books.books)
     except Invalid:
-        return ZERO
+        return None
+    return None if found is None else found.hour
 
 
 def dependency_text(dependencies: Dependencies) -> str:

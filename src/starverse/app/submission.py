@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from fractions import Fraction
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -19,13 +18,12 @@ from starverse.app.idempotency import claim, made_before
 from starverse.app.identity import Identity
 from starverse.app.lint import lint_result
 from starverse.app.platform import Platform
+from starverse.app.submission_prices import World, pool_of, price_of, ways_that_fit
 from starverse.app.views import PriceView, SubmitRequest, SubmitResult
 from starverse.db import datasets, events, folders, jobs, ledger, metering
 from starverse.db.events import Event
-from starverse.db.metering import StoredBooks
 from starverse.domain.errors import FieldFault, Invalid, LimitExceeded, NoCapacity, NotEnoughMoney, NotFound
 from starverse.domain.ids import AccountId, TeamId
-from starverse.domain.money import Money
 from starverse.domain.pricing.first_hour import (
     Affordable,
     NotFunded,
@@ -33,38 +31,18 @@ from starverse.domain.pricing.first_hour import (
     Wanted,
     afford,
     candidate_starts,
-    cost_of,
-    dearest_pool,
 )
 from starverse.domain.pricing.open_hours import window_opening
-from starverse.domain.pricing.paying import Piece, Sources, pay
-from starverse.domain.pricing.rating import HOUR_SECONDS, MemberChange, Terms
-from starverse.domain.pricing.windows import window_edges
+from starverse.domain.pricing.paying import Sources
+from starverse.domain.pricing.rating import HOUR_SECONDS, Terms
 from starverse.domain.sbatch import submission as sbatch
 from starverse.domain.sbatch.card_models import ModelChoices, resolve_model
 from starverse.domain.sbatch.cards import Vocabulary
-from starverse.domain.sbatch.times import format_time_limit
 from starverse.domain.scheduling.fit import impossible, pools_asked
-from starverse.domain.scheduling.snapshot import Node
-from starverse.domain.tariff import Tariff
-from starverse.domain.timespan import Timespan, ceil_to_second
 from starverse.domain.workloads.reasons import WaitReason
 from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.specs import DependencyKind, JobSpec, Network
 from starverse.domain.workloads.states import JobState
-from starverse.engines.base import Capabilities
-
-
-@dataclass(frozen=True, slots=True)
-class _World:
-    """What a submission is checked against: its rows are read in one transaction."""
-
-    now: datetime
-    nodes: tuple[Node, ...]
-    kinds: tuple[Node, ...]
-    books: StoredBooks
-    members: tuple[MemberChange, ...]
-    engine: Capabilities
 
 
 def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> SubmitResult:
@@ -76,7 +54,7 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
     now, capabilities = platform.clock.now(), platform.engine.capabilities
     with platform.database.read() as connection:
         nodes = platform.nodes.read(connection)
-        world = _World(
+        world = World(
             now,
             nodes,
             platform.nodes.kinds(nodes),
@@ -93,7 +71,7 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
             faults += [] if spec.resources.cards else [_without_cards(understood)]
             spec, more = _check(connection, platform, identity, world, spec, request)
             faults += more
-        price = _price(world, spec) if spec is not None and not faults else None
+        price = price_of(world, spec) if spec is not None and not faults else None
         sources = sources_of(ledger.team_wallet(connection, TeamId(identity.team_id)))
     if request.lint:
         return lint_result(understood, faults, _notices(platform, understood), price)
@@ -111,7 +89,7 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
 
 
 def _repeated(
-    platform: Platform, connection: Connection, world: _World, understood: sbatch.Submission, job_id: str
+    platform: Platform, connection: Connection, world: World, understood: sbatch.Submission, job_id: str
 ) -> SubmitResult:
     job = jobs.get(connection, job_id)
     if job is None:
@@ -120,11 +98,11 @@ def _repeated(
         job=job_views.with_allocations(platform, connection, [job])[0],
         jobs_count=len(jobs.by_number(connection, job.number, None)),
         notices=_all_notices(platform, understood),
-        price=_price(world, job.spec),
+        price=price_of(world, job.spec),
     )
 
 
-def _understand(platform: Platform, world: _World, request: SubmitRequest) -> sbatch.Submission:
+def _understand(platform: Platform, world: World, request: SubmitRequest) -> sbatch.Submission:
     models = tuple(sorted({card.model for node in world.kinds for card in node.cards}))
     zones = tuple(sorted({node.zone for node in world.kinds}))
     asked = sbatch.SubmitRequest(
@@ -157,7 +135,7 @@ def _check(
     connection: Connection,
     platform: Platform,
     identity: Identity,
-    world: _World,
+    world: World,
     spec: JobSpec,
     request: SubmitRequest,
 ) -> tuple[JobSpec, list[FieldFault]]:
@@ -183,7 +161,7 @@ def _check(
         faults.append(FieldFault("--nodes", str(spec.resources.nodes), expected))
     if not platform.settings.host_network_allowed:
         faults += _without_host_network(spec)
-    if not faults and spec.resources.cards and _dearest_pool(world, spec) is None:
+    if not faults and spec.resources.cards and pool_of(world, spec) is None:
         known = ", ".join(world.books.books.at(world.now).models)
         faults.append(
             FieldFault("--gres", spec.resources.card_model or "", f"a card that has a price: {known}")
@@ -214,7 +192,7 @@ def _check_names(
     return faults
 
 
-def _list_prices(world: _World, spec: JobSpec) -> Mapping[str, Fraction]:
+def _list_prices(world: World, spec: JobSpec) -> Mapping[str, Fraction]:
     """List price by model, over the pools that the job may use; models without a price are left out."""
     book = world.books.books.at(world.now)
     prices: dict[str, Fraction] = {}
@@ -235,7 +213,7 @@ def _without_host_network(spec: JobSpec) -> list[FieldFault]:
     return []
 
 
-def _unsold(world: _World, spec: JobSpec) -> FieldFault | None:
+def _unsold(world: World, spec: JobSpec) -> FieldFault | None:
     """Cards such as are asked for are here, but not with its network or in its zone, or without a price."""
     resources = spec.resources
     anywhere = pools_asked(world.kinds, replace(resources, fabric=None, zone=None))
@@ -260,63 +238,11 @@ def _unsold(world: _World, spec: JobSpec) -> FieldFault | None:
     return FieldFault("--partition", resources.zone or "", f"{' or '.join(sorted(zones))}, which has {what}")
 
 
-def _price(world: _World, spec: JobSpec) -> PriceView | None:
-    """What one task costs at the dearest pool that it may land in."""
-    pool = _dearest_pool(world, spec)
-    if pool is None:
-        return None
-    model, fabric = pool
-    hour = _cost(world, spec, spec.tariff, pool, 3600)
-    whole = _cost(world, spec, spec.tariff, pool, spec.time_limit_seconds)
-    cheaper = []
-    if spec.tariff is Tariff.ON_DEMAND:
-        spot = _cost(world, spec, Tariff.SPOT, pool, 3600)
-        if spot < hour:
-            cheaper.append(f"--tariff spot: CNY {spot.decimal()} for the next hour")
-        night = _night_cost(world, spec, pool, HOUR_SECONDS)
-        if night is not None and night[1] < hour:
-            cheaper.append(f"{night[0]}: CNY {night[1].decimal()} an hour")
-    cards = spec.resources.cards
-    text = (
-        f"{cards} x {model}/{fabric} {spec.tariff.value}: CNY {hour.decimal()} for the next hour, "
-        f"at most CNY {whole.decimal()} for its time limit of {format_time_limit(spec.time_limit_seconds)}"
-    )
-    return PriceView(spec.tariff, hour, whole, text, tuple(cheaper))
-
-
-def _dearest_pool(world: _World, spec: JobSpec) -> tuple[str, str] | None:
-    """Where no node is known yet: what its own words name, if that has a price."""
-    pools = pools_asked(world.kinds, spec.resources)
-    if not pools and spec.resources.card_model is not None:
-        pools = frozenset({(spec.resources.card_model, spec.resources.fabric or "eth")})
-    return dearest_pool(pools, world.books.books.at(world.now))
-
-
-def _cost(world: _World, spec: JobSpec, tariff: Tariff, pool: tuple[str, str], seconds: int) -> Money:
-    terms = Terms(tariff, *pool, members=world.members)
-    return cost_of(terms, spec.resources.cards, world.now, world.books.books, seconds)
-
-
-def _night_cost(
-    world: _World, spec: JobSpec, pool: tuple[str, str], seconds: int
-) -> tuple[str, Money] | None:
-    """The option and the cost of so long inside the window of on-demand; ``None`` without such a window."""
-    book = world.books.books.at(world.now)
-    window = next(iter(book.windows_of(Tariff.ON_DEMAND)), None)
-    name = next((name for name, known in book.windows.items() if known == window), None)
-    if window is None or name is None:
-        return None
-    start = ceil_to_second(world.now)
-    edges = window_edges(window, Timespan(start, start + timedelta(hours=50)), book.timezone)
-    costs = [_cost(replace(world, now=edge), spec, Tariff.ON_DEMAND, pool, seconds) for edge in edges[:2]]
-    return (f"--window {name}", min(costs)) if costs else None
-
-
 def _first_hour(
-    platform: Platform, world: _World, spec: JobSpec, sources: Sources
+    platform: Platform, world: World, spec: JobSpec, sources: Sources
 ) -> Affordable | NotFunded | None:
     """The scheduler's question, asked now, or for when its window opens next; ``None`` without a pool."""
-    pool, books = _dearest_pool(world, spec), world.books.books
+    pool, books = pool_of(world, spec), world.books.books
     if pool is None or not spec.resources.cards:
         return None
     wanted = Wanted(
@@ -335,7 +261,7 @@ def _first_hour(
     return found
 
 
-def _limit_faults(platform: Platform, world: _World, spec: JobSpec) -> list[FieldFault]:
+def _limit_faults(platform: Platform, world: World, spec: JobSpec) -> list[FieldFault]:
     """Limits of its own that would keep it waiting for ever, however much money there is."""
     found = _first_hour(platform, world, spec, Sources())
     if not isinstance(found, NotFunded):
@@ -348,12 +274,12 @@ def _limit_faults(platform: Platform, world: _World, spec: JobSpec) -> list[Fiel
 
 
 def _require_money(
-    platform: Platform, identity: Identity, world: _World, spec: JobSpec, sources: Sources
+    platform: Platform, identity: Identity, world: World, spec: JobSpec, sources: Sources
 ) -> None:
     """One hour of one task has to be there (pricing.md, Holds)."""
     found = _first_hour(platform, world, spec, sources)
     if isinstance(found, NotFunded) and found.why is Unfunded.NO_MONEY:
-        ways = _ways_that_fit(world, spec, sources)
+        ways = ways_that_fit(world, spec, sources)
         fits = f"What would fit: {'; '.join(ways)}. " if ways else ""
         what = "one hour costs" if spec.time_limit_seconds >= HOUR_SECONDS else "its time limit costs"
         raise NotEnoughMoney(
@@ -361,38 +287,6 @@ def _require_money(
             f"wallet of team {identity.team_name}",
             hint=f"{fits}Top up with `starverse topup AMOUNT`.",
         )
-
-
-def _ways_that_fit(world: _World, spec: JobSpec, sources: Sources) -> list[str]:
-    """What the money there is would pay for as long: spot, the night, or fewer cards; each with its cost."""
-    pool = _dearest_pool(world, spec)
-    if pool is None:
-        return []
-    seconds = min(HOUR_SECONDS, spec.time_limit_seconds)
-    share = world.books.books.at(world.now).coupon_share_max
-    start = ceil_to_second(world.now)
-
-    def payable(cost: Money) -> bool:
-        piece = Piece(start, start + timedelta(seconds=seconds), cost)
-        return not pay((piece,), sources, share).missing
-
-    ways: list[tuple[str, Money]] = []
-    if spec.tariff is Tariff.ON_DEMAND:
-        ways.append(("--tariff spot", _cost(world, spec, Tariff.SPOT, pool, seconds)))
-        night = _night_cost(world, spec, pool, seconds)
-        if night is not None and spec.window is None:
-            ways.append(night)
-    fitting = [(way, cost) for way, cost in ways if payable(cost)]
-    if not fitting:
-        for cards in range(spec.resources.cards - 1, 0, -1):
-            cost = cost_of(
-                Terms(spec.tariff, *pool, members=world.members), cards, world.now, world.books.books, seconds
-            )
-            if payable(cost):
-                fitting = [(f"{cards} x {pool[0]}", cost)]
-                break
-    length = "an hour" if seconds == HOUR_SECONDS else f"for {format_time_limit(seconds)}"
-    return [f"{way}: CNY {cost.decimal()} {length}" for way, cost in fitting]
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,7 +299,7 @@ class _Accepted:
     price: PriceView
 
 
-def _insert(platform: Platform, identity: Identity, world: _World, accepted: _Accepted) -> SubmitResult:
+def _insert(platform: Platform, identity: Identity, world: World, accepted: _Accepted) -> SubmitResult:
     request, spec = accepted.request, accepted.spec
     indices: tuple[int | None, ...] = spec.array.indices if spec.array else (None,)
     first_id = platform.ids.uuid7()

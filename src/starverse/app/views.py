@@ -188,7 +188,8 @@ class JobView:
     lost_work_seconds: int
     checkpoint: CheckpointView | None
     progress: str | None
-    price_hour: Money
+    price_hour: Money | None
+    resume_price_hour: Money | None
     workspace_id: str
     team_id: str
     allocations: tuple[AllocationView, ...] = ()

@@ -113,7 +113,7 @@ class AllocationOut(Out):
 
 
 class HourPriceOut(Out):
-    """One hour at the present rate."""
+    """One hour from now on, or from when the job may start at the earliest."""
 
     hour_micro: int
     hour: str
@@ -162,14 +162,21 @@ class JobOut(Out):
     lost_work_seconds: int
     checkpoint: CheckpointOut | None
     progress: str | None
-    price: HourPriceOut
+    price: HourPriceOut | None
+    resume_price: HourPriceOut | None
     allocations: list[AllocationOut] = Field(default_factory=list)
     tasks: dict[str, int] = Field(default_factory=dict)
 
     @classmethod
     def made(cls, view: JobView) -> JobOut:
-        price = {"hour_micro": view.price_hour.micro, "hour": view.price_hour.decimal()}
-        return cls.of(view, price=price)
+        prices = {"price": view.price_hour, "resume_price": view.resume_price_hour}
+        return cls.of(
+            view,
+            **{
+                name: None if hour is None else {"hour_micro": hour.micro, "hour": hour.decimal()}
+                for name, hour in prices.items()
+            },
+        )
 
 
 class PriceOut(Out):

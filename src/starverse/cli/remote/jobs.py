@@ -230,7 +230,7 @@ def cancel(session: Session, jobs: tuple[str, ...], signal: str | None, yes: boo
 def resume(session: Session, job: str, yes: bool) -> None:
     jobs = session.client().jobs
     before = jobs.get(job)
-    hour = (before.get("price") or {}).get("hour")
+    hour = (before.get("resume_price") or before.get("price") or {}).get("hour")
     if hour:
         limit = length(before["time_limit_seconds"])
         session.note(f"price: CNY {hour} per hour ({before['tariff']}), for at most {limit}")
