@@ -7,7 +7,7 @@ ever written under a token that another server has replaced. Time is the databas
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,6 +18,10 @@ from starverse.db.server_tables import leases
 from starverse.db.session import database_micros
 from starverse.db.statements import insert_new
 from starverse.domain.errors import Conflict
+
+Transaction = Connection
+DatabaseClock = Callable[[Transaction], datetime]
+"""Tells the time of the database within a transaction."""
 
 
 class LeaseLost(Conflict):

@@ -41,7 +41,7 @@ CONNECT_SECONDS = 5
 POSTGRES_SETTINGS = {
     "statement_timeout": "120s",
     "lock_timeout": "10s",
-    "idle_in_transaction_session_timeout": "60s",
+    "idle_in_transaction_session_timeout": "30s",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",

@@ -24,13 +24,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import structlog
-from sqlalchemy import Connection
 
 from starverse.app.ports import Wakeups
 from starverse.app.servers import KnownServers
 from starverse.app.views import ReconcilerStatus
 from starverse.db import leases, servers
-from starverse.db.leases import Lease, LeaseLost
+from starverse.db.leases import DatabaseClock, Lease, LeaseLost, Transaction
 from starverse.db.session import Database, guarded
 from starverse.domain.errors import Conflict, StarverseError
 from starverse.domain.timespan import format_instant, parse_instant
@@ -85,7 +84,7 @@ class Terms:
 
     lease_seconds: float = LEASE_SECONDS
     alone: bool | None = None
-    clock: Callable[[Connection], datetime] = leases.clock
+    clock: DatabaseClock = leases.clock
     elapsed: Callable[[], float] = field(default=lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
@@ -228,7 +227,7 @@ class Leadership:
             self._wakeups.wake_here(name)
 
     def _renew(
-        self, connection: Connection, busy: Collection[str], living: int, now: datetime
+        self, connection: Transaction, busy: Collection[str], living: int, now: datetime
     ) -> dict[str, Lease]:
         until = now + timedelta(seconds=self._terms.lease_seconds)
         rows = [row for row in leases.load(connection) if row.name in self._names]
@@ -259,7 +258,7 @@ class Leadership:
         held = self._held.get(name)
         return held.lease if held is not None and self._terms.elapsed() < held.good_until else None
 
-    def _require(self, lease: Lease, connection: Connection) -> None:
+    def _require(self, lease: Lease, connection: Transaction) -> None:
         try:
             leases.require(connection, lease)
         except LeaseLost:
