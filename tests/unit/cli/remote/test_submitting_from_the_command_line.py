@@ -205,4 +205,5 @@ def test_a_folder_that_is_too_large_is_refused_before_it_is_sent(site: Site, tmp
     ran = site.submit()
     assert ran.code == 8
     assert "Biggest: huge.bin 101.0 MiB" in ran.err
-    assert [seen.method for seen in site.api.seen] == ["POST"]
+    assert [seen.method for seen in site.api.seen] == ["POST", "GET"], "its price, and what the server takes"
+    assert site.api.seen[-1].path.endswith("/limits")
