@@ -464,3 +464,28 @@ def test_a_launcher_whose_folder_is_no_more_ends_its_workload(bench: Bench) -> N
     while processes.find_tagged("removed"):
         assert time.monotonic() < give_up, processes.find_tagged("removed")
         time.sleep(0.02)
+
+
+SIGNALLED = """trap 'echo shell got it' USR1
+bash -c 'trap "echo step got it" USR1; echo ready; while :; do sleep 0.05; done' &
+while :; do wait; done
+"""
+
+
+def test_signals_go_to_whom_they_are_for_each_count_once(bench: Bench) -> None:
+    spec = bench.run("signals", SIGNALLED)
+    log = Path(spec.logs, "1.out")
+    bench.wait_for(log, "ready")
+    for count, to in ((1, "steps"), (2, "batch"), (3, "all")):
+        wanted = Desired(signal_count=count, signal_name="USR1", signal_to=to)
+        bench.engine.steer("signals", wanted)
+        bench.wait_for(log, f"signal USR1 to {'1' if to == 'batch' else ''}")
+        bench.engine.steer("signals", wanted)
+        expected = {1: (1, 0), 2: (1, 1), 3: (2, 2)}[count]
+        give_up = time.monotonic() + 30
+        while (log.read_text().count("step got it"), log.read_text().count("shell got it")) != expected:
+            assert time.monotonic() < give_up, log.read_text()
+            time.sleep(0.01)
+    assert log.read_text().count("signal USR1 to") == 3
+    bench.engine.steer("signals", Desired(stop=True, signal_count=3, signal_name="USR1", signal_to="all"))
+    assert bench.wait_ended("signals").stopped_by == "stop"

@@ -279,4 +279,6 @@ def test_why_and_record_are_given(site: Site) -> None:
     record = person.get(f"/jobs/{number}/record")
     assert record["script"]["text"] == SCRIPT
     signal = person.client.post(f"{PREFIX}/jobs/{number}:cancel", json={"signal": "USR1"})
-    assert signal.status_code == 422
+    assert signal.status_code == 409, "it waits: there is nothing to send it to"
+    wrong = person.client.post(f"{PREFIX}/jobs/{number}:cancel", json={"signal": "NOPE"})
+    assert wrong.status_code == 422

@@ -129,6 +129,9 @@ def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
         notice_reason=allocation.notice_reason.value if allocation.notice_reason else "",
         notice_deadline=allocation.notice_deadline.timestamp() if allocation.notice_deadline else None,
         stop=allocation.stop_requested_at is not None,
+        signal_count=allocation.signal_count or 0,
+        signal_name=allocation.signal_name or "",
+        signal_to=allocation.signal_to or "",
     )
 
 

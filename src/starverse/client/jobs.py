@@ -122,9 +122,10 @@ class Jobs:
     def record(self, ref: str) -> dict[str, Any]:
         return self._transport.send(Call("GET", f"{_job(ref)}/record"))
 
-    def cancel(self, ref: str, *, signal: str | None = None) -> dict[str, Any]:
-        """End a job, or with ``signal`` only send that signal to it."""
-        body = {} if signal is None else {"signal": signal}
+    def cancel(self, ref: str, *, signal: str | None = None, to: str = "steps") -> dict[str, Any]:
+        """End a job, or with ``signal`` only send that signal: to all but the batch shell (``steps``), to the
+        shell alone (``batch``), or to ``all``."""
+        body = {} if signal is None else {"signal": signal} | ({} if to == "steps" else {"to": to})
         return self._transport.send(Call("POST", f"{_job(ref)}:cancel", body=body))
 
     def resume(self, ref: str) -> Job:

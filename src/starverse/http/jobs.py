@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Query, Response
 
-from starverse.app import jobs
+from starverse.app import jobs, signalling
 from starverse.app.views import JobFilter
-from starverse.domain.errors import FieldFault, Invalid, InvariantBroken
+from starverse.domain.errors import InvariantBroken
+from starverse.domain.workloads.signals import SignalTo
 from starverse.domain.workloads.states import JobState
 from starverse.http.schemas_jobs import CancelIn, JobOut, LintOut, SubmitIn, SubmittedOut, WhyOut
 from starverse.http.security import AnyCaller, OnceDep, PlatformDep
@@ -96,10 +97,11 @@ def cancel_job(
     identity: AnyCaller,
     body: Annotated[CancelIn | None, Body()] = None,
 ) -> JobOut:
-    """End a job for good: at once while it waits, with TERM and then KILL while it runs."""
+    """End a job for good: at once while it waits, with TERM and then KILL while it runs. With ``signal`` only
+    send that signal to its processes (KILL ends it)."""
     if body is not None and body.signal is not None:
-        expected = "left out: the job is ended with TERM, then KILL; other signals are not sent"
-        raise Invalid(faults=[FieldFault("signal", body.signal, expected)])
+        to = SignalTo(body.to)
+        return JobOut.made(signalling.send_signal(platform, identity, ref, body.signal, to))
     return JobOut.made(jobs.cancel(platform, identity, ref))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -58,9 +58,11 @@ class SubmitIn(In):
 
 
 class CancelIn(In):
-    """Nothing; a ``signal`` to send instead is refused until launchers can."""
+    """Nothing to end the job; or a ``signal`` to send instead, ``to`` all processes but the batch shell
+    (``steps``), to the batch shell alone, or to all."""
 
     signal: Annotated[str | None, Field(max_length=20)] = None
+    to: Literal["steps", "batch", "all"] = "steps"
 
 
 class CheckpointOut(Out):

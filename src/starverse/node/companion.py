@@ -79,6 +79,7 @@ class Companion:
         self._handing_over = threading.Lock()
         self._proxy: ApiProxy | None = None
         self._told_to_end = False
+        self._signals_sent = 0
         self._gone = False
 
     def run(self) -> int:
@@ -231,6 +232,9 @@ class Companion:
             self._change(
                 phase="stopping", notice_reason=order.notice_reason, notice_deadline=order.notice_deadline
             )
+        if order.signal_count > self._signals_sent:
+            self._signals_sent = order.signal_count
+            custody.signal(order.signal_name, "steps")  # the script here is the agent that starts ranks
         if order.end or order.stop == "kill" or self._told_to_end:
             custody.stop("stop", kill=True)
         elif order.stop == "term" or custody.term_at is not None:

@@ -103,6 +103,16 @@ class Custody:
         targets = notices.signal_targets(self._spec, self.workload.script(), self.workload.processes_inside())
         processes.send(targets, notices.notice_signal(self._spec))
 
+    def signal(self, name: str, to: str) -> None:
+        """Send what people asked for, to processes inside and to no other; ``to`` as ``SignalTo`` has it."""
+        workload = self.workload
+        if workload is None:
+            return
+        script, inside = workload.script(), workload.processes_inside()
+        chosen = [pid for pid in inside if to == "all" or (pid == script) == (to == "batch")]
+        reached = processes.send(chosen, processes.signal_number(name))
+        self._say(f"signal {name} to {reached} processes, as asked for")
+
     def stop(self, stopped_by: str, *, kill: bool = False) -> bool:
         """TERM for all processes once; KILL when ``kill`` or when they had their time.
 

@@ -66,7 +66,7 @@ class Order:
 
     ``hosts`` (node, address) is empty until all are there; then sandboxes are to start. ``stop`` is ``term``
     or ``kill``, ``""``: go on. ``end``: kill what is left, and go. ``streams`` are ids of connections that
-    wait for this node.
+    wait for this node. ``signal_name`` is sent to the ranks once for each ``signal_count``.
     """
 
     hosts: tuple[tuple[str, str], ...] = ()
@@ -75,6 +75,8 @@ class Order:
     stop: str = ""
     end: bool = False
     streams: tuple[str, ...] = ()
+    signal_count: int = 0
+    signal_name: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

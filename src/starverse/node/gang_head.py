@@ -64,6 +64,10 @@ class GangHead:
     def announce(self, notice: Notice) -> None:
         self._server.order(notice_reason=notice.reason, notice_deadline=notice.deadline)
 
+    def signal(self, count: int, name: str) -> None:
+        """To the ranks of the other nodes; each count once."""
+        self._server.order(signal_count=count, signal_name=name)
+
     def stop(self, *, kill: bool) -> None:
         self._server.order(stop="kill" if kill else "term")
 

@@ -65,6 +65,7 @@ class Launcher:
         self.outputs: LogKeeper | None = None
         self.template = TemplateKeeper(spec, folder, self.clock, self._say, self._breathe)
         self.told_to_end = False
+        self.signals_sent = 0
         self.beat_at = 0.0
         self.desired_stamp: tuple[int, int] | None = None
 
@@ -170,12 +171,23 @@ class Launcher:
             self._end_gang(trouble)
         elif self.state.ready_at is not None:
             self._announce(self.state.ready_at, now)
+            self._signal()
             if custody.given is not None and now >= custody.given.deadline:
                 self._stop(custody.given.stopped_by)
         custody.watch_memory()
         custody.leave()
         if now >= self.beat_at:
             self._beat(now)
+
+    def _signal(self) -> None:
+        """Send the newest signal that was asked for, once."""
+        wanted = self.desired
+        if wanted.signal_count <= self.signals_sent:
+            return
+        self.signals_sent = wanted.signal_count
+        self.custody.signal(wanted.signal_name, wanted.signal_to)
+        if self.gang is not None and wanted.signal_to != "batch":
+            self.gang.signal(wanted.signal_count, wanted.signal_name)
 
     def _became_ready(self) -> None:
         now = self.clock.now()

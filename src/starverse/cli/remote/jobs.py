@@ -213,12 +213,14 @@ def logs(session: Session, job: str, follow: bool, attempt: int | None, stderr: 
 
 @command("End jobs; what they have cost up to then stays charged.")
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True)
-@click.option("--signal", metavar="NAME", help="Only send this signal, such as USR1.")
+@click.option("--signal", metavar="NAME", help="Only send this signal, such as USR1, to what it runs.")
+@click.option("--batch", is_flag=True, help="With --signal: to the batch shell alone.")
 @yes_option()
-def cancel(session: Session, jobs: tuple[str, ...], signal: str | None, yes: bool) -> None:
+def cancel(session: Session, jobs: tuple[str, ...], signal: str | None, batch: bool, yes: bool) -> None:
     if signal is None:
         session.confirm(f"End {', '.join(jobs)}?", yes=yes)
-    answers = [session.client().jobs.cancel(job, signal=signal) for job in jobs]
+    to = "batch" if batch else "steps"
+    answers = [session.client().jobs.cancel(job, signal=signal, to=to) for job in jobs]
     session.emit({"items": answers}, lambda: "")
     for job in jobs:
         session.note(f"sent {signal} to job {job}" if signal else f"cancelled job {job}")

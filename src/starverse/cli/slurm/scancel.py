@@ -48,7 +48,7 @@ _TABLE = Table(
     },
 )
 _USAGE = (
-    "Usage: scancel [-A account] [-n name] [-p partition] [-s signal] [-t PENDING | RUNNING] "
+    "Usage: scancel [-A account] [-n name] [-p partition] [-s signal [-b | -f]] [-t PENDING | RUNNING] "
     "[-u user] [-w nodes] [--me] [-i] [-Q] [-v] [job_id[_array_id]...]\n"
 )
 _FILTERS = ("account", "jobname", "me", "name", "nodelist", "partition", "state", "user")
@@ -136,9 +136,10 @@ def _cancel(ref: str, read: Read, session: Session) -> int:
         if not session.stdin.readline().strip().lower().startswith("y"):
             return 0
     name = read_signal(read.get("signal")) if "signal" in read else None
-    ends_it = name in (None, "KILL")
+    to = "all" if "full" in read else "batch" if "batch" in read else "steps"
+    ends_it = name is None or (name == "KILL" and to != "batch")
     try:
-        session.client().jobs.cancel(ref, signal=None if ends_it else name)
+        session.client().jobs.cancel(ref, signal=None if ends_it else name, to=to)
     except ClientError as error:
         if error.code not in _TOLD:
             raise

@@ -214,6 +214,8 @@ class Desired:
 
     ``funded_until`` ``None``: as in the spec. ``notice_reason`` ``""``: no notice. ``stop``: TERM now,
     KILL after ``kill_after_seconds``. ``release``: the end is recorded, the launcher may go.
+    ``signal_name`` is the newest signal that people asked for, ``signal_count`` how many were: each count is
+    sent once, to whom ``signal_to`` names (``SignalTo``).
     """
 
     funded_until: float | None = None
@@ -221,6 +223,9 @@ class Desired:
     notice_deadline: float | None = None
     stop: bool = False
     release: bool = False
+    signal_count: int = 0
+    signal_name: str = ""
+    signal_to: str = ""
     version: int = PROTOCOL_VERSION
 
     def to_json(self) -> str:

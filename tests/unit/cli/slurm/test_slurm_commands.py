@@ -176,6 +176,23 @@ def test_scancel_by_id_by_array_and_by_filters(api: FakeApi, line: CommandLine) 
         assert cancelled(api) == [f"/jobs/{number}:cancel" for number in expected], words
 
 
+@pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (["-b", "-s", "USR1"], {"signal": "USR1", "to": "batch"}),
+        (["-f", "-s", "TERM"], {"signal": "TERM", "to": "all"}),
+        (["-s", "KILL", "-b"], {"signal": "KILL", "to": "batch"}),
+        (["-s", "KILL", "-f"], {}),
+    ],
+)
+def test_scancel_names_whom_a_signal_goes_to(
+    api: FakeApi, line: CommandLine, words: list[str], sent: dict[str, str]
+) -> None:
+    api.on("POST", "/jobs/12:cancel", Reply(202, {}))
+    line.shim("scancel", *words, "12")
+    assert api.seen[-1].json == sent
+
+
 def test_scancel_sends_signals(api: FakeApi, line: CommandLine) -> None:
     api.on("POST", "/jobs/12:cancel", Reply(202, {}))
     for given, sent in (("USR1", {"signal": "USR1"}), ("10", {"signal": "USR1"}), ("SIGKILL", {})):
