@@ -1,16 +1,17 @@
-"""What ``submit --lint`` prints, whole."""
+"""What ``--lint`` answers, whole; what commands print of it is beside the other commands."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from starverse.app.lint import lint_result
 from starverse.domain.sbatch.cards import Vocabulary
-from starverse.domain.sbatch.lint import lint_document, lint_text
 from starverse.domain.sbatch.submission import Submission, SubmitRequest, build
 from starverse.testing.golden import check_golden
 
@@ -42,13 +43,9 @@ def submission(name: str) -> Submission:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_text(name: str) -> None:
-    check_golden(HERE / f"lint_{name}.txt", lint_text(submission(name)))
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_json(name: str) -> None:
-    check_golden(
-        HERE / f"lint_{name}.json",
-        f"{json.dumps(lint_document(submission(name)), ensure_ascii=False, indent=2)}\n",
-    )
+def test_what_lint_answers(name: str) -> None:
+    understood = submission(name)
+    faults = [fault.field_fault() for fault in understood.faults]
+    notices = tuple(str(notice) for notice in understood.notices)
+    answer = asdict(lint_result(understood, faults, notices, None))
+    check_golden(HERE / f"lint_{name}.json", f"{json.dumps(answer, ensure_ascii=False, indent=2)}\n")

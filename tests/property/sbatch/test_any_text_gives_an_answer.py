@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from starverse.domain.sbatch.lint import lint_document, lint_text
+from starverse.app.lint import lint_result
 from starverse.domain.sbatch.options import OPTIONS
 from starverse.domain.sbatch.rendering import render
 from starverse.domain.sbatch.scripts import MAGIC, split_words
@@ -50,8 +51,8 @@ environments = st.dictionaries(
 def check(request: SubmitRequest) -> None:
     found = build(request, NOW, UTC)
     assert (found.spec is None) == bool(found.faults)
-    assert lint_text(found)
-    assert json.dumps(lint_document(found))
+    faults = [fault.field_fault() for fault in found.faults]
+    assert json.dumps(asdict(lint_result(found, faults, (), None)))
     if found.spec is not None and all("\n" not in value for _, value in found.spec.environment):
         assert render(found.spec).startswith("#!")
 
