@@ -6,10 +6,11 @@ from pathlib import Path
 
 from starverse.app.archives import DEPTH_MAX, PATH_BYTES_MAX
 from starverse.app.platform import Settings
+from starverse.cli.slurm import selecting
 from starverse.client import submitting
 from starverse.client.packing import FolderLimits
 from starverse.config import PolicySettings
-from starverse.domain.sbatch import scripts
+from starverse.domain.sbatch import scripts, values
 
 
 def test_the_usual_limits_of_a_folder_are_the_servers() -> None:
@@ -21,3 +22,7 @@ def test_the_usual_limits_of_a_folder_are_the_servers() -> None:
 
 def test_a_script_has_one_limit() -> None:
     assert submitting.SCRIPT_BYTES_MAX == scripts.SCRIPT_BYTES_MAX == 4 * 1024**2
+
+
+def test_an_array_has_one_limit() -> None:
+    assert selecting.ARRAY_TASKS_MAX == values.ARRAY_TASKS_MAX
