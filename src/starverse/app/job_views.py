@@ -215,6 +215,8 @@ def _view(job: Job, around: _Around) -> JobView:
         lost_work_seconds=_lost_by(job, around),
         checkpoint=CheckpointView(newest.step, newest.attempt, newest.published_at) if newest else None,
         progress=None,
+        cards_declared=last is not None
+        and any(around.cards[card].declared for card in last.cards if card in around.cards),
         price_hour=_price(job, last, around),
         resume_price_hour=_resume_price(job, last, around),
         workspace_id=job.workspace_id,

@@ -228,10 +228,11 @@ def job_variables(job: Job, allocation: Allocation) -> dict[str, str]:
         "SLURM_CPUS_ON_NODE": str(resources.cpus_per_node),
         "SLURM_GPUS": str(resources.cards),
         "SLURM_GPUS_PER_NODE": str(resources.cards_per_node),
-        "SLURM_MEM_PER_NODE": str(resources.memory_bytes // 1024**2),
         "SLURM_CLUSTER_NAME": "starverse",
         "STARVERSE_TARIFF": spec.tariff.value,
     }
+    if resources.memory_bytes_per_node is not None:  # as in Slurm, only where it was asked for
+        variables["SLURM_MEM_PER_NODE"] = str(resources.memory_bytes_per_node // 1024**2)
     if spec.cost_label:
         variables["SLURM_JOB_ACCOUNT"] = spec.cost_label
     if job.array_index is not None and spec.array is not None:

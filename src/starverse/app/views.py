@@ -188,6 +188,7 @@ class JobView:
     lost_work_seconds: int
     checkpoint: CheckpointView | None
     progress: str | None
+    cards_declared: bool
     price_hour: Money | None
     resume_price_hour: Money | None
     workspace_id: str

@@ -103,6 +103,7 @@ class Job(TypedDict):
     checkpoint: dict[str, Any] | None
     progress: str | None
     price: dict[str, Any] | None
+    cards_declared: NotRequired[bool]
     resume_price: NotRequired[dict[str, Any] | None]
     allocations: NotRequired[list[Allocation]]
     tasks: NotRequired[Any]

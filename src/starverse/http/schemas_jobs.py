@@ -164,6 +164,7 @@ class JobOut(Out):
     lost_work_seconds: int
     checkpoint: CheckpointOut | None
     progress: str | None
+    cards_declared: bool
     price: HourPriceOut | None
     resume_price: HourPriceOut | None
     allocations: list[AllocationOut] = Field(default_factory=list)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starverse.domain.pricing.price_book import PriceBook
     from starverse.domain.pricing.quote import Quote, QuoteRequest
     from starverse.domain.pricing.rating import Factors, Segment
+    from starverse.domain.tariff import Tariff
 
 
 @click.command("quote")
@@ -72,11 +73,18 @@ def render(priced: Quote, request: QuoteRequest, book: PriceBook) -> str:
     ]
     if priced.cheaper:
         cheaper = [
-            (other.total.decimal(), str(other.tariff), _local(other.start, book), _local(other.end, book))
+            (other.total.decimal(), _taken(other.tariff), _local(other.start, book), _local(other.end, book))
             for other in priced.cheaper
         ]
         lines += ["", "What costs less:", *_table(("TOTAL", "TARIFF", "START", "END"), cheaper, right=(0,))]
     return "\n".join(lines)
+
+
+def _taken(tariff: Tariff) -> str:
+    """A tariff, and where jobs cannot be submitted on it, that they cannot."""
+    from starverse.domain.sbatch.values import SUBMITTABLE
+
+    return str(tariff) if tariff in SUBMITTABLE else f"{tariff} (not for jobs)"
 
 
 def _row(segment: Segment, book: PriceBook) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ def command(summary: str, *, name: str | None = None) -> Callable[[Callable[...,
 
 def yes_option() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """``--yes``, of every command that destroys or spends."""
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask. Nobody is asked where no terminal is.")
 
 
 def session_of(ctx: click.Context) -> Session:

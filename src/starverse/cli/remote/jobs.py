@@ -80,7 +80,8 @@ def _cards(job: Job) -> str:
     if not job["cards"]:
         return "none"
     nodes = f" on {job['nodes']} nodes" if job["nodes"] > 1 else ""
-    return f"{job['cards']} x {job['card'] or 'any'}{nodes}"
+    declared = " (declared)" if job.get("cards_declared") else ""
+    return f"{job['cards']} x {job['card'] or 'any'}{declared}{nodes}"
 
 
 @command("Show a job: state, price, runs with their cards, cause and cost.")

@@ -11,6 +11,9 @@ from starverse.cli.remote.tables import columns, render_table
 from starverse.cli.remote.wording import rate, when
 from starverse.client.shapes import Offer
 
+_JOB_TARIFFS = ("on_demand", "spot")
+"""What a batch job may be submitted on."""
+
 
 @command("Show free cards, the price now per tariff, and when the price changes next.")
 @click.option("--card", metavar="MODEL", help="Such as rtx4090.")
@@ -40,7 +43,9 @@ def _table(found: list[Offer]) -> str:
         change = when(offer.get("next_price_change_at"))
         rows.append((offer["pool"], card, *counts, *(prices.get(t) for t in tariffs), change))
     titles += columns("NEXT CHANGE")
-    return "\n".join([render_table(titles, rows), "CNY per card-hour", *_networks(found)])
+    others = [tariff for tariff in tariffs if tariff not in _JOB_TARIFFS]
+    taken = f"; jobs take {' and '.join(_JOB_TARIFFS)}, not {' or '.join(others)}" if others else ""
+    return "\n".join([render_table(titles, rows), f"CNY per card-hour{taken}", *_networks(found)])
 
 
 def _networks(found: list[Offer]) -> list[str]:

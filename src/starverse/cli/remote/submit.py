@@ -55,7 +55,7 @@ class SubmitCommand(Command):
 )
 @click.option("--wait", is_flag=True, help="Follow the log to the end; the exit code is the job's own.")
 @click.option("--quiet", is_flag=True, help="No notices, no price.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask. Nobody is asked where no terminal is.")
 @click.pass_context
 def submit(ctx: click.Context, words: Words, lint: bool, wait: bool, quiet: bool, yes: bool) -> None:
     session = session_of(ctx)

@@ -72,7 +72,7 @@ def job_line(job: Job, now: datetime, *, expected_start: str | None = None) -> J
         start_at=started if running else instant(expected_start or job.get("begin_at")),
         end_at=ended,
         dependency=job.get("dependency_text") or "",
-        features=job.get("fabric") or "",
+        features=",".join(filter(None, (job.get("fabric"), "declared" if job.get("cards_declared") else ""))),
         comment=job.get("comment") or "",
         work_dir=job.get("submit_dir") or "",
         restart_count=job.get("restart_count") or 0,
@@ -179,8 +179,13 @@ def _node_line(node: Node, partition: str) -> NodeLine:
 
 
 def _gres(cards: Sequence[Mapping[str, Any]]) -> str:
+    """``gpu:rtx4090:8``; cards that are lent without being there are called declared."""
     models = [str(card["model"]) for card in cards]
-    return ",".join(f"gpu:{model}:{models.count(model)}" for model in dict.fromkeys(models))
+    lent = {str(card["model"]) for card in cards if card.get("declared")}
+    return ",".join(
+        f"gpu:{model}:{models.count(model)}" + ("(declared)" if model in lent else "")
+        for model in dict.fromkeys(models)
+    )
 
 
 def _cards_per_node(job: Job) -> str:

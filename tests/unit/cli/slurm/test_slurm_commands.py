@@ -235,7 +235,7 @@ def test_sinfo_by_partition_and_state(api: FakeApi, line: CommandLine) -> None:
         ("-p bj1/rtx4090/ib -o %N", "node-3"),
         ("-p all -t idle,mix -N -o %N", "node-1 node-2"),
         ("-p all -t drain -o %T", "drained"),
-        ("-n node-2 -p all -o %G", "gpu:rtx4090:8"),
+        ("-n node-2 -p all -o %G", "gpu:rtx4090:8(declared)"),
     ):
         assert line.shim("sinfo", "-h", *words.split()).out.split() == expected.split(), words
 
@@ -363,3 +363,11 @@ def test_options_behind_the_command_are_the_commands_own(inside: CommandLine, tm
     assert shown(inside, tmp_path, "-n1", "echo", "-n5", "--kill-on-bad-exit=0", "-l") == [
         "-n5 --kill-on-bad-exit=0 -l"
     ]
+
+
+def test_declared_cards_are_called_so_where_a_format_has_room(api: FakeApi, line: CommandLine) -> None:
+    there, lent = examples.job("11"), examples.job("12", cards_declared=True)
+    api.on("GET", "/jobs", {"items": [there, lent], "next_cursor": None})
+    assert line.shim("squeue", "-h", "-o", "%i %f").out.splitlines() == ["11 eth", "12 eth,declared"]
+    shown = line.run("queue").out
+    assert shown.count("(declared)") == 1
