@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app.etags import require_version
+from starverse.app.gifts import Gift, give_credit
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.passwords import hash_password, password_fault
 from starverse.app.platform import Platform
-from starverse.app.teams import give_credit
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
 from starverse.db import accounts, ledger, teams
 from starverse.db.accounts import Account
@@ -169,17 +169,11 @@ def grant(platform: Platform, identity: Identity, team_name: str, wanted: Grant)
         if earlier is not None:
             return Granted(LedgerAccountId(earlier), team.name, wanted.kind, wanted.amount, wanted.expires_at)
         if wanted.kind == "credit":
-            give_credit(
-                platform,
-                connection,
-                team.id,
-                wanted.amount,
-                now,
-                label=wanted.reason,
-                subject=team.id,
-                expires_at=wanted.expires_at,
-                grant_id=LedgerAccountId(grant_id),
+            gift_id = LedgerAccountId(grant_id)
+            credit = Gift(
+                team.id, wanted.amount, wanted.reason, team.id, expires_at=wanted.expires_at, grant_id=gift_id
             )
+            give_credit(connection, platform.ids, credit, now)
         else:
             given = coupon(LedgerAccountId(grant_id), team.id, now, wanted.reason, wanted.expires_at)
             ledger.open_accounts(connection, [given], now)

@@ -15,12 +15,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from starverse.app.funding import ledger_account_of, sources_of, terms_of
+from starverse.app.gifts import Gift, give_credit
 from starverse.app.ports import Ids
 from starverse.db import ledger, metering
 from starverse.db.metering import ChargeRow, HoldRow, Meter, SegmentRow, StoredBooks
 from starverse.domain.errors import InvariantBroken
-from starverse.domain.ids import LedgerAccountId, TeamId, TransferId
-from starverse.domain.ledger.accounts import GIFTS, REVENUE, WRITE_OFF, credit_grant
+from starverse.domain.ids import TeamId, TransferId
+from starverse.domain.ledger.accounts import REVENUE, WRITE_OFF
 from starverse.domain.ledger.transfers import Purpose, Transfer, move, settle_hold
 from starverse.domain.money import ZERO, Money, total
 from starverse.domain.pricing.clock import RunReport, charged_span, credited_span
@@ -160,10 +161,8 @@ def credit_back(
     amount = cost - metering.written_off_since(connection, allocation.id, lost.start)
     if amount <= ZERO:
         return ZERO
-    grant = credit_grant(LedgerAccountId(ids.uuid7()), TeamId(allocation.team_id), "lost work")
-    ledger.open_accounts(connection, [grant], now)
-    transfer = move(TransferId(ids.uuid7()), GIFTS, grant.id, amount, Purpose.GOODWILL, subject=allocation.id)
-    _post(connection, [transfer], now)
+    gift = Gift(TeamId(allocation.team_id), amount, "lost work", allocation.id, Purpose.GOODWILL)
+    give_credit(connection, ids, gift, now)
     metering.insert_credit_back(
         connection, ids.uuid7(), allocation.team_id, allocation.id, lost.seconds, amount, now
     )

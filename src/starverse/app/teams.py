@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
+from starverse.app.gifts import Gift, give_credit
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
@@ -17,11 +18,9 @@ from starverse.db.events import Event, record
 from starverse.db.jobs import next_number
 from starverse.db.metering import load_books
 from starverse.db.teams import Member, Team, TeamOfAccount
-from starverse.domain.errors import Conflict, FieldFault, Forbidden, Invalid, InvariantBroken, NotFound
-from starverse.domain.ids import AccountId, LedgerAccountId, TeamId, TransferId
-from starverse.domain.ledger.accounts import GIFTS, cash, credit_grant
-from starverse.domain.ledger.transfers import Purpose, move
-from starverse.domain.money import Money
+from starverse.domain.errors import Conflict, FieldFault, Forbidden, Invalid, NotFound
+from starverse.domain.ids import AccountId, TeamId
+from starverse.domain.ledger.accounts import cash
 
 ROLES = ("owner", "member")
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,38}[a-z0-9])?")
@@ -76,29 +75,7 @@ def give_signup_credit(
     """The price book's sign-up credit, from the ledger's gifts."""
     amount = load_books(connection).books.at(now).signup_credit
     if amount:
-        give_credit(platform, connection, team_id, amount, now, label="sign-up credit", subject=account_id)
-
-
-def give_credit(
-    platform: Platform,
-    connection: Connection,
-    team_id: TeamId,
-    amount: Money,
-    now: datetime,
-    *,
-    label: str,
-    subject: str,
-    expires_at: datetime | None = None,
-    grant_id: LedgerAccountId | None = None,
-) -> LedgerAccountId:
-    """One gift of credit with its own expiry; the id of its new ledger account."""
-    grant = grant_id or LedgerAccountId(f"credit:{platform.ids.uuid7()}")
-    ledger.open_accounts(connection, [credit_grant(grant, team_id, label, expires_at)], now)
-    gift = move(TransferId(platform.ids.uuid7()), GIFTS, grant, amount, Purpose.GIFT, subject=subject)
-    outcome = ledger.post(connection, [gift], now)
-    if not outcome.ok:
-        raise InvariantBroken("A gift of credit was refused.", context={"refusal": outcome.refusal})
-    return grant
+        give_credit(connection, platform.ids, Gift(team_id, amount, "sign-up credit", account_id), now)
 
 
 def own_team(connection: Connection, identity: Identity, name: str) -> TeamOfAccount:
