@@ -39,6 +39,7 @@ BENCHMARKS = (
     Benchmark(
         "scale", 15, "cost of a round and of a job as the cluster grows, fake engine", "philly/jobs.csv.gz"
     ),
+    Benchmark("adoption", 15, "adopting all that runs after kill -9 of the server, stand-ins for launchers"),
     Benchmark("slurm_starts", 15, "start, reclaim, dead node on a real Slurm beside slurmrestd and sbatch"),
     Benchmark(
         "slurm_replay", 15, "arrivals of a trace on a real Slurm, every invariant", "philly/jobs.csv.gz"
