@@ -11,6 +11,7 @@ from starverse.domain.workloads.launch import Desired, LaunchSpec
 from starverse.engines.base import EngineUnavailable, Presence
 from starverse.engines.fake import Call, FakeEngine, FakeRun, Trouble
 from starverse.testing.launches import build_launch
+from starverse.testing.node_reports import node_report
 
 
 class World:
@@ -115,6 +116,19 @@ def test_trouble_befalls_a_submit(trouble: Trouble, raises: bool, starts: int) -
     assert world.engine.starts.get("a-1", 0) == starts
     world.engine.submit(launch())
     assert world.engine.starts["a-1"] == 1
+
+
+def test_a_submit_that_found_its_node_away_started_nothing() -> None:
+    engine = FakeEngine((), lambda: 1_000.0, bind=lambda _launch, _node, free, count: free[:count])
+    wanted = launch()
+    for _ in range(2):
+        with pytest.raises(EngineUnavailable):
+            engine.submit(wanted)
+    assert (engine.starts, engine.launchers) == ({}, {})
+    engine.reports = (node_report(wanted.node, wanted.cards[0].model, 2),)
+    engine.submit(wanted)
+    assert engine.starts == {"a-1": 1}
+    assert engine.launchers["a-1"].state.bound == ((wanted.node, (0, 1)),)
 
 
 def test_a_clock_that_jumps_back_changes_nothing() -> None:

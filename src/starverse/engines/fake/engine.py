@@ -87,11 +87,11 @@ class FakeEngine:
             name = launch.allocation_id
             if name in self._launchers or name in self._revoked:
                 return
-            self.starts[name] = self.starts.get(name, 0) + 1
             bound = None if self._bind is None else self._bound(launch, self._bind)
             launcher = FakeLauncher(launch, self._plan(launch), self._clock(), self._publish)
             launcher.state = replace(launcher.state, bound=bound)
             self._launchers[name] = launcher
+            self.starts[name] = self.starts.get(name, 0) + 1
 
         self._do(Call.SUBMIT, launch.allocation_id, act)
 
