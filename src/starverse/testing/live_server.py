@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ from starverse.engines.local.cleaning import clean_up
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder
 from starverse.node.limits import find_cgroups
+from starverse.testing.live_database import chosen_database
 
 PASSWORD = "correct-horse-battery"
 SLURM_COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "sacct", "srun")
@@ -240,7 +241,10 @@ class LiveServer:
     """``starverse up`` on a free port and a data folder of its own; :meth:`close` leaves nothing behind."""
 
     def __init__(self, ground: Ground | None = None, data: Path | None = None) -> None:
-        self.ground = ground or Ground()
+        self._around = contextlib.ExitStack()
+        ground = ground or Ground()
+        chosen = chosen_database(self._around) if "server.db" not in ground.settings else {}
+        self.ground = replace(ground, settings={**ground.settings, **chosen})
         self.root = Path(tempfile.mkdtemp(prefix="starverse-live-"))
         self.root.chmod(0o755)
         self._own(self.root)
@@ -445,6 +449,7 @@ class LiveServer:
             for folder, _, _ in os.walk(self.root):  # those of datasets are read-only
                 Path(folder).chmod(0o700)
             shutil.rmtree(self.root, ignore_errors=True)
+            self._around.close()
         assert not left, left
         assert not self.root.exists(), f"{self.root} cannot be removed"
 
