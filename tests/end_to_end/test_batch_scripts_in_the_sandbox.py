@@ -158,19 +158,23 @@ ls $STARVERSE_CHECKPOINT_DIR
 
 def test_cards_and_environment_are_those_granted(ann: Person) -> None:
     script = (
-        "echo $CUDA_VISIBLE_DEVICES; echo $SLURM_GPUS_ON_NODE $MINE ${STARVERSE_PASSWORD:-nothing}; sleep 2\n"
+        "echo $CUDA_VISIBLE_DEVICES; echo $SLURM_GPUS_ON_NODE $MINE ${STARVERSE_PASSWORD:-nothing}\n"
+        "until [ -e finish ]; do sleep 0.1; done\n"
     )
     options = ("--gres=gpu:rtx4090:2", "--export=CUDA_VISIBLE_DEVICES='0,1,2,3,4,5,6,7',MINE=kept")
     numbers = [ann.sbatch(script, *options) for _ in range(3)]
     seen: list[str] = []
     for number in numbers:
+        ann.wait_state(number, "running")
+    for number in numbers:
+        let_finish(ann, number)
         ann.wait_end(number)
         visible, rest = ann.log(number).splitlines()
         (run,) = ann.runs(number)
         assert visible == ",".join(str(card["index"]) for card in run["cards"])
         assert rest == "2 kept nothing"
         seen += visible.split(",")
-    assert len(set(seen[:4])) == 4
+    assert len(set(seen)) == 6
 
 
 def test_a_dataset_is_there_and_cannot_be_written(ann: Person, server: LiveServer) -> None:
