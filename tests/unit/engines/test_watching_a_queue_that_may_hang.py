@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from starverse.engines.slurm.back_off import SECONDS_MAX, pause_seconds
 from starverse.engines.slurm.facts import SlurmJob, SlurmUnavailable
 from starverse.engines.slurm.tokens import Tokens, mint
 from starverse.engines.slurm.watch import QueueWatch
@@ -96,6 +97,23 @@ def test_a_slurm_that_is_away_is_asked_less_often_and_says_why(queue: Queue, wat
     assert queue.asked - asked <= 3
     assert watch.trouble == "it is away"
     queue.broken = False
+    while watch.trouble:
+        assert time.monotonic() < began + 20
+    assert watch.newest(60) is not None
+
+
+def test_a_night_without_slurm_ends_with_the_next_answer() -> None:
+    pauses = [pause_seconds(0.1, failures) for failures in (1, 5, 1_023, 1_024, 10**6)]
+    assert pauses == [0.2, 3.2, SECONDS_MAX, SECONDS_MAX, SECONDS_MAX]
+
+
+def test_an_answer_that_nobody_expected_ends_no_watch(queue: Queue, watch: QueueWatch) -> None:
+    watch.look_after(time.monotonic(), 5)
+    queue.jobs = (None,)  # type: ignore[assignment]
+    with pytest.raises(SlurmUnavailable):
+        watch.look_after(time.monotonic(), 5)
+    queue.jobs = (job("a-1"),)
+    began = time.monotonic()
     while watch.trouble:
         assert time.monotonic() < began + 20
     assert watch.newest(60) is not None

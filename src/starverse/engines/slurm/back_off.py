@@ -13,6 +13,11 @@ from starverse.engines.slurm.facts import SlurmUnavailable
 SECONDS_MAX = 30.0
 
 
+def pause_seconds(first: float, failures: int) -> float:
+    """The pause after so many failures in a row: it doubles, and ends at ``SECONDS_MAX`` however many."""
+    return min(SECONDS_MAX, first * float(2 ** min(failures, 10)))
+
+
 class BackOff:
     """``with back_off:`` around a kind of call. After a failure, the next ones are refused for a while, with
     the same words, that doubles from failure to failure. Other errors than *unavailable* are answers."""
@@ -36,7 +41,6 @@ class BackOff:
             if isinstance(error, EngineUnavailable):
                 self._failures += 1
                 self._why = error.detail
-                pause = min(SECONDS_MAX, self._seconds * 2 ** min(self._failures, 10))
-                self._until = self._elapsed() + pause
+                self._until = self._elapsed() + pause_seconds(self._seconds, self._failures)
             else:
                 self._failures = 0

@@ -7,12 +7,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import structlog
+
 from starverse.domain.errors import StarverseError
+from starverse.engines.slurm.back_off import pause_seconds
 from starverse.engines.slurm.facts import SlurmJob, SlurmUnavailable
 
-BACK_OFF_SECONDS_MAX = 30.0
 NUDGED_AFTER_SECONDS = 0.15
 """The least time between two looks, when somebody waits for the next one."""
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Snapshot:
 
 class QueueWatch:
     """``load`` asks Slurm; ``news`` is called when the queue changed. After a failure it asks less and less
-    often, up to :data:`BACK_OFF_SECONDS_MAX`."""
+    often, up to :data:`~starverse.engines.slurm.back_off.SECONDS_MAX`."""
 
     def __init__(
         self, load: Callable[[], tuple[SlurmJob, ...]], news: Callable[[], None], poll_seconds: float
@@ -92,10 +96,12 @@ class QueueWatch:
         begun, begun_at = time.monotonic(), time.time()
         try:
             jobs = {job.name: job for job in self._load()}
-        except StarverseError as error:
+        except Exception as error:  # whatever it is, the queue is looked at again
+            if not isinstance(error, StarverseError):
+                log.exception("the queue cannot be read")
             with self._changed:
                 self._failures += 1
-                self._trouble = error.detail
+                self._trouble = error.detail if isinstance(error, StarverseError) else repr(error)
                 self._changed.notify_all()
             return
         with self._changed:
@@ -109,7 +115,7 @@ class QueueWatch:
     def _pause(self) -> None:
         until = time.monotonic() + self._poll_seconds
         if self._failures:
-            until += min(BACK_OFF_SECONDS_MAX, self._poll_seconds * 2**self._failures)
+            until += pause_seconds(self._poll_seconds, self._failures)
         earliest = time.monotonic() + NUDGED_AFTER_SECONDS
         with self._changed:
             self._nudged = False
