@@ -364,6 +364,60 @@ def test_a_node_that_dies_takes_its_launcher_along(site: Site) -> None:
     site.lab.start_node("gpu002")
 
 
+@pytest.mark.parametrize(
+    ("transport", "job_requeue"), [("commands", 1), ("both", 1), ("both", 0), ("rest", 0)]
+)
+def test_slurm_starts_nothing_again_by_itself(tmp_path: Path, transport: str, job_requeue: int) -> None:
+    if why := SlurmLab.missing():
+        pytest.skip(why)
+    with SlurmLab(nodes=2, extra=f"JobRequeue={job_requeue}") as lab:
+        site = Site(lab, tmp_path, transport=transport)
+        try:
+            site.submit("once", node="gpu002")
+            site.until_running("once")
+            number = lab.command("squeue", "-h", "-o", "%A", "-n", "once").strip()
+            assert " Requeue=0 " in lab.command("scontrol", "show", "job", number)
+            lab.kill_node("gpu002")
+            lab.set_node("gpu002", "down", "dead")
+            site.until("once", Presence.GONE)
+            assert "once" not in site.queue()
+            assert "JobState=NODE_FAIL" in lab.command("scontrol", "show", "job", number)
+            lab.start_node("gpu002")
+        finally:
+            site.close()
+
+
+def test_by_slurmrestd_alone_a_job_that_would_be_requeued_is_refused_and_does_not_stay(
+    tmp_path: Path,
+) -> None:
+    if why := SlurmLab.missing():
+        pytest.skip(why)
+    with SlurmLab(nodes=2, extra="JobRequeue=1") as lab:
+        site = Site(lab, tmp_path, transport="rest")
+        try:
+            with pytest.raises(SlurmRefused, match="cannot keep Slurm from requeueing") as refused:
+                site.submit("again")
+            assert "JobRequeue=0" in (refused.value.hint or "")
+            until(lambda: "again" not in site.queue(), "its end")
+        finally:
+            site.close()
+
+
+def test_a_job_that_somebody_requeues_is_gone_and_runs_no_second_time(site: Site) -> None:
+    spec = site.submit("pushed", node="gpu002")
+    site.until_running("pushed")
+    number = site.lab.command("squeue", "-h", "-o", "%A", "-n", "pushed").strip()
+    site.lab.command("scontrol", "update", f"jobid={number}", "requeue=1")
+    site.lab.kill_node("gpu002")
+    site.lab.set_node("gpu002", "down", "dead")
+    site.until("pushed", Presence.GONE)
+    assert site.queue() == ["pushed"]
+    site.clean("pushed")
+    assert site.queue() == []
+    site.lab.start_node("gpu002")
+    assert site.count_starts(spec) == 1
+
+
 def test_nodes_that_others_use_too_are_not_usable(lab: SlurmLab, tmp_path: Path) -> None:
     engine = SlurmEngine(tmp_path, lab_settings(lab, partitions=("ib",)))
     assert [(node.node_id, node.up) for node in engine.nodes()] == [("gpu001", False)]

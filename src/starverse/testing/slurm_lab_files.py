@@ -71,7 +71,7 @@ def slurm_conf(plan: LabPlan) -> str:
             f"SlurmdLogFile={lab}/log/slurmd.%n.log",
             "SlurmdDebug=error",
             "SlurmdParameters=config_overrides",
-            "JobRequeue=0",
+            *(() if "JobRequeue=" in plan.extra else ("JobRequeue=0",)),
             "ReturnToService=2",
             "SlurmdTimeout=10",
             "KillWait=2",

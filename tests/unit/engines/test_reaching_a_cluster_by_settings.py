@@ -55,6 +55,11 @@ def test_what_is_missing_or_not_safe_is_named(tmp_path: Path, settings: dict[str
 class Told(Commands):
     """Commands whose submit says who was asked."""
 
+    job_requeue = False
+
+    def requeues_by_default(self) -> bool:
+        return self.job_requeue
+
     def submit(self, request: JobRequest) -> str:
         return "by command"
 
@@ -63,9 +68,13 @@ class Slurmrestd(Rest):
     """A slurmrestd that fails as told."""
 
     failure: Exception | None = None
+    forbids = False
 
     def names_nodes(self) -> bool:
         return False
+
+    def forbids_requeue(self) -> bool:
+        return self.forbids
 
     def submit(self, request: JobRequest) -> str:
         if self.failure is not None:
@@ -99,6 +108,32 @@ def test_a_submit_goes_by_command_only_where_slurmrestd_never_had_it(
         with pytest.raises(expected):
             both.submit(request)
     both.close()
+
+
+@pytest.mark.parametrize(
+    ("forbids", "job_requeue", "expected"),
+    [(False, False, "by rest"), (False, True, "by command"), (True, True, "by rest")],
+)
+def test_no_way_is_taken_by_which_slurm_would_start_the_job_again(
+    tmp_path: Path, forbids: bool, job_requeue: bool, expected: str
+) -> None:
+    from starverse.engines.slurm.tokens import Tokens
+
+    rest, commands = Slurmrestd("http://x", Tokens(tmp_path / "key", "ann")), Told(str(tmp_path))
+    rest.forbids, commands.job_requeue = forbids, job_requeue
+    both = Combined(rest, commands)
+    assert both.submit(JobRequest("a", "", ("n",), "", "", 1, 1, 1, "/", "/o", "", True)) == expected
+    both.close()
+
+
+@pytest.mark.parametrize(("said", "requeues"), [("1", True), ("0", False)])
+def test_what_the_cluster_does_by_itself_is_read_from_its_settings(
+    tmp_path: Path, said: str, requeues: bool
+) -> None:
+    script = tmp_path / "scontrol"
+    script.write_text(f"#!/bin/sh\necho 'JobCompType = x'\necho 'JobRequeue              = {said}'\n")
+    script.chmod(0o755)
+    assert Commands(str(tmp_path)).requeues_by_default() is requeues
 
 
 def test_a_team_runs_as_its_unix_user_where_that_is_safe() -> None:

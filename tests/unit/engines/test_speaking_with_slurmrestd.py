@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,28 @@ def test_a_new_jobs_number_is_found_in_each_shape(make: Callable[[Wire], Rest], 
     wire.answers["POST /slurm/v0.0.40/job/submit"] = [(200, answer)]
     assert make(wire).submit(REQUEST) == "7"
     assert json.loads(wire.asked[-1].content)["job"]["required_nodes"] == ["n1"]
+
+
+@pytest.mark.parametrize(("requeues", "stays"), [(True, False), (False, True)])
+def test_where_slurmrestd_cannot_forbid_it_a_job_that_slurm_would_requeue_does_not_stay(
+    make: Callable[[Wire], Rest], requeues: bool, stays: bool
+) -> None:
+    wire = Wire(38)
+    job = {"job_id": 7, "name": "a-1", "job_state": "PENDING", "requeue": requeues}
+    wire.answers["POST /slurm/v0.0.38/job/submit"] = [(200, {"job_id": 7})]
+    wire.answers["GET /slurm/v0.0.38/job/7"] = wire.answers["GET /slurm/v0.0.38/jobs"] = [
+        (200, {"jobs": [job]})
+    ]
+    wire.answers["DELETE /slurm/v0.0.38/job/7"] = [(200, {})]
+    request = replace(REQUEST, pins_by_feature=True)
+    if stays:
+        assert make(wire).submit(request) == "7"
+    else:
+        with pytest.raises(SlurmRefused, match="requeueing"):
+            make(wire).submit(request)
+    sent = next(asked for asked in wire.asked if asked.method == "POST")
+    assert "requeue" not in json.loads(sent.content)["job"]
+    assert bool(wire.paths("DELETE")) is not stays
 
 
 def test_without_names_of_nodes_and_features_nothing_is_submitted(make: Callable[[Wire], Rest]) -> None:

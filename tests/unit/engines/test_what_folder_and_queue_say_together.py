@@ -207,6 +207,29 @@ def test_nothing_counts_as_clean_before_slurm_says_that_it_is_gone(site: Site) -
     assert len(site.slurm.requests) == 1
 
 
+@pytest.mark.parametrize("states", [("PENDING",), ("REQUEUED", "PENDING"), ("REQUEUE_HOLD",)])
+def test_a_job_that_slurm_is_about_to_start_again_is_gone_and_cancelled_in_cleaning(
+    site: Site, states: tuple[str, ...]
+) -> None:
+    site.submit().write_state(state("running"))
+    site.slurm.become("a-1", "RUNNING")
+    site.stays(Presence.ALIVE, 0.3)
+    site.slurm.become("a-1", "COMPLETING", *states)
+    site.stays(Presence.ALIVE, 0.4)
+    site.slurm.become("a-1", *states)
+    site.until(Presence.GONE)
+    site.engine.clean("a-1")
+    assert site.slurm.cancels == ["a-1"]
+    assert site.folder().has("cleaned")
+
+
+def test_a_second_job_of_the_name_that_waits_for_the_first_changes_nothing(site: Site) -> None:
+    site.submit().write_state(state("running"))
+    site.slurm.become("a-1", "RUNNING")
+    site.slurm.known.append(replace(site.slurm.known[0], job_id="2", states=frozenset({"PENDING"})))
+    site.stays(Presence.ALIVE)
+
+
 def test_jobs_of_another_platform_on_the_cluster_are_not_ours(site: Site, tmp_path: Path) -> None:
     site.slurm.known.append(SlurmJob("9", "x-1", frozenset({"RUNNING"}), comment="starverse-of-somebody"))
     site.submit()

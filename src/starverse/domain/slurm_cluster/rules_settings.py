@@ -92,11 +92,14 @@ def _codes(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _requeue(facts: ClusterFacts, _: Wanted) -> Finding:
+def _requeue(facts: ClusterFacts, wanted: Wanted) -> Finding:
     rule = _Setting(
-        "JobRequeue", "0", "the platform submits with --no-requeue and resumes by itself: any value will do"
+        "JobRequeue",
+        "0",
+        "the platform resumes by itself: sbatch is told --no-requeue, slurmrestd v0.0.38 cannot be",
     )
-    return rule.tell(facts.settings, Verdict.OK)
+    never = facts.settings.get("JobRequeue", "1") == "0"
+    return rule.tell(facts.settings, Verdict.BLOCKS if wanted.rest and not never else Verdict.OK)
 
 
 def _cred_expire(facts: ClusterFacts, _: Wanted) -> Finding:

@@ -10,7 +10,8 @@ from starverse.engines.slurm.rest import Rest
 
 
 class Combined:
-    """Submits by slurmrestd, where it can pin a job and answers; looks, cancels and all else by commands.
+    """Submits by slurmrestd, where it answers, can pin a job and keeps Slurm from requeueing it; looks,
+    cancels and all else by commands.
 
     A submit that slurmrestd may have got is not repeated by the command: whoever submits again asks first
     whether there is such a job.
@@ -35,7 +36,8 @@ class Combined:
 
     def submit(self, request: JobRequest) -> str:
         try:
-            if request.pins_by_feature or self._rest.names_nodes():
+            pins = request.pins_by_feature or self._rest.names_nodes()
+            if pins and (self._rest.forbids_requeue() or not self._commands.requeues_by_default()):
                 return self._rest.submit(request)
         except SlurmUnreached:
             pass  # nothing was sent

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from starverse.engines.slurm.parsing import (
 
 FOLDERS = "/usr/bin:/usr/local/bin:/opt/slurm/bin:/usr/local/slurm/bin"
 """Where the commands are looked for when no folder is named."""
+
+CONFIG_SECONDS_MAX = 60.0
 
 _AWAY = (
     *("Unable to contact slurm controller", "Connection refused", "Socket timed out", "Connection timed out"),
@@ -41,6 +45,7 @@ class Commands:
         self._conf = conf
         self._seconds = call_seconds_max
         self._accounting: bool | None = None
+        self._requeues: tuple[bool, float] | None = None
         self._version = ""
 
     def describe(self) -> str:
@@ -69,6 +74,15 @@ class Commands:
             config = self._run("scontrol", "show", "config")
             self._accounting = "accounting_storage/slurmdbd" in config
         return self._accounting
+
+    def requeues_by_default(self) -> bool:
+        """Whether Slurm starts jobs again that say nothing of it (JobRequeue); asked once a minute."""
+        now = time.monotonic()
+        if self._requeues is None or now - self._requeues[1] > CONFIG_SECONDS_MAX:
+            config = self._run("scontrol", "show", "config")
+            never = re.search(r"^JobRequeue\s*=\s*0\s*$", config, re.MULTILINE)
+            self._requeues = (never is None, now)
+        return self._requeues[0]
 
     def nodes(self) -> tuple[SlurmNode, ...]:
         return read_scontrol_nodes(self._run("scontrol", "-o", "-a", "show", "nodes"))

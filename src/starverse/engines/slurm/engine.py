@@ -144,7 +144,7 @@ class SlurmEngine(FolderEngine):
         for _ in range(2):
             said = read_report(folder, heard)
             if said is not None:
-                if folder.has("cleaned") or self._is_out_of_queue(folder, said):
+                if folder.has("cleaned") or self._is_out_of_queue(folder, said) or self._is_absent(folder):
                     return Observation(Presence.ENDED, said)
                 self._watch.nudge()
                 return Observation(Presence.ALIVE, said)
@@ -196,12 +196,15 @@ class SlurmEngine(FolderEngine):
         return not self._is_absent(folder)
 
     def _is_absent(self, folder: AllocationFolder) -> bool:
-        """Whether looks over ``absent_seconds`` found no job of it. False where there is no news."""
+        """Whether looks over ``absent_seconds`` found no job of it or, once it was claimed, one that waits
+        to be started again: that one is cancelled in cleaning. False where there is no news."""
         name, snapshot = folder.path.name, self._watch.newest(self._settings.news_seconds_max)
         if snapshot is None:
             return False
+        job = snapshot.jobs.get(name)
+        present = job is not None and not (job.waits and folder.has("state.json"))
         with self._known:
-            if name in snapshot.jobs:
+            if present:
                 self._absent.pop(name, None)
                 return False
             first, last = self._absent.get(name, (snapshot.begun, snapshot.begun))

@@ -15,6 +15,9 @@ OVER = frozenset(
 )
 """Job states after which nothing of a job runs; any other one, COMPLETING among them, may hold cards."""
 
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+"""Job states in which nothing of a job runs yet, or nothing any more until Slurm starts it again."""
+
 UNUSABLE = frozenset(
     {
         *("BLOCKED", "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL"),
@@ -66,6 +69,13 @@ class SlurmJob:
     reason: str = ""
     user: str = ""
     comment: str = ""
+    requeues: bool = False
+    """Whether Slurm starts it again by itself; commands do not tell."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it holds no card now and may be started, or started again."""
+        return bool(self.states) and self.states <= WAITING
 
     @property
     def over(self) -> bool:

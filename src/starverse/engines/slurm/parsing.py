@@ -98,6 +98,7 @@ def read_rest_jobs(answer: Mapping[str, Any]) -> tuple[SlurmJob, ...]:
             reason=_some(str(job.get("state_reason") or "")),
             user=str(job.get("user_name") or ""),
             comment=_some(str(job.get("comment") or "")),
+            requeues=bool(job.get("requeue")),
         )
         for job in _dicts(answer.get("jobs"))
     )

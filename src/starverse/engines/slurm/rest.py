@@ -84,7 +84,24 @@ class Rest:
         number = answer.get("job_id") or (answer.get("result") or {}).get("job_id")
         if not number:
             raise SlurmUnavailable("slurmrestd took the job and named no number")
+        if not self.forbids_requeue():
+            self._refuse_requeue(request.name, str(number))
         return str(number)
+
+    def forbids_requeue(self) -> bool:
+        """Whether a submit can say that Slurm must not start the job again. v0.0.38 takes the mere presence
+        of ``requeue`` for yes (measured), so that there the cluster's JobRequeue decides."""
+        return self._probe() >= NAMES_NODES_FROM
+
+    def _refuse_requeue(self, name: str, number: str) -> None:
+        """A job that Slurm would start again by itself after the death of a node is not left there."""
+        found = read_rest_jobs(self._ask("GET", f"job/{number}"))
+        if any(job.requeues for job in found if job.name == name):
+            self.cancel(name)
+            raise SlurmRefused(
+                f"slurmrestd v0.0.{self._version} cannot keep Slurm from requeueing a job",
+                hint="set JobRequeue=0 in slurm.conf, or slurm.transport to commands or both",
+            )
 
     def cancel(self, name: str) -> None:
         """Each by its number, which is looked up now: an old one may be another's by now."""
@@ -146,7 +163,6 @@ def submission(request: JobRequest, version: int) -> dict[str, Any]:
     job: dict[str, Any] = {
         "name": request.name,
         "dependency": "singleton",
-        "requeue": False,
         "tasks": len(request.nodes),
         "tasks_per_node": 1,
         "cpus_per_task": request.cpus,
@@ -162,6 +178,7 @@ def submission(request: JobRequest, version: int) -> dict[str, Any]:
     }
     if newer:
         job |= {
+            "requeue": False,
             "nodes": str(len(request.nodes)),
             "required_nodes": list(request.nodes),
             "open_mode": ["APPEND"],

@@ -95,7 +95,8 @@ class QueueWatch:
     def _look(self) -> None:
         begun, begun_at = time.monotonic(), time.time()
         try:
-            jobs = {job.name: job for job in self._load()}
+            found = sorted(self._load(), key=lambda job: not job.waits)
+            jobs = {job.name: job for job in found}  # of one name, the one that runs
         except Exception as error:  # whatever it is, the queue is looked at again
             if not isinstance(error, StarverseError):
                 log.exception("the queue cannot be read")
