@@ -9,10 +9,11 @@ the whole :class:`Order`, each second and on change; the platform need not be up
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from starverse.domain.workloads.launch import PROTOCOL_VERSION, LaunchSpec
+from starverse.domain.workloads.lines import read_fields
 from starverse.node.folder import AllocationFolder, write_atomically
 
 HEAD_FILE = "head.json"
@@ -55,8 +56,8 @@ class HeadFile:
     def read(cls, folder: AllocationFolder) -> HeadFile | None:
         """``None``: not there yet."""
         try:
-            return cls(**json.loads((folder / HEAD_FILE).read_text()))
-        except (FileNotFoundError, ValueError, TypeError):
+            return cls(**read_fields(cls, (folder / HEAD_FILE).read_text()))
+        except (FileNotFoundError, ValueError):
             return None
 
 
@@ -83,13 +84,8 @@ class Order:
 
     @classmethod
     def from_json(cls, text: str) -> Order:
-        """Raises ``ValueError`` or ``TypeError`` on what is none."""
-        raw = json.loads(text)
-        names = {field.name for field in fields(cls)}
-        known = {name: value for name, value in raw.items() if name in names}
-        known["hosts"] = tuple((str(name), str(address)) for name, address in known.get("hosts", ()))
-        known["streams"] = tuple(map(str, known.get("streams", ())))
-        return cls(**known)
+        """Unknown keys of a newer head are passed over; raises ``ValueError`` on anything else wrong."""
+        return cls(**read_fields(cls, text))
 
 
 def gang_hello(spec: LaunchSpec, token: str, **more: str | int) -> bytes:

@@ -8,14 +8,17 @@ Read by launchers, so this module imports the standard library only, and little 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from starverse.domain.workloads.lines import read_fields
 
 PROTOCOL_VERSION = 1
 EXIT_FOR_REQUEUE = 99
 """The exit code that asks for a place in the queue (Slurm's ``RequeueExit``)."""
 NODE_LOST = "node_lost"
 """``stopped_by`` where a launcher ended its allocation since another node of it was lost."""
+PHASES = ("claimed", "running", "stopping", "ended")
 FUNDS_END = "funds"
 """A launcher's own word for a notice since its funded seconds end: whether the wallet is empty,
 ``--cost-max`` is used up or the window closes is for the platform to say."""
@@ -149,7 +152,13 @@ class LaunchSpec:
     @classmethod
     def from_json(cls, text: str) -> LaunchSpec:
         """Raises ``ValueError`` when the text is not a launch spec of this protocol version."""
-        raw = json.loads(text)
+        try:
+            return cls._read(json.loads(text))
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(f"no launch spec: {error}") from error
+
+    @classmethod
+    def _read(cls, raw: dict[str, Any]) -> LaunchSpec:
         if raw.get("version") != PROTOCOL_VERSION:
             raise ValueError(
                 f"launch spec version {raw.get('version')!r}; this launcher speaks {PROTOCOL_VERSION}"
@@ -202,10 +211,10 @@ class LauncherState:
     @classmethod
     def from_json(cls, text: str) -> LauncherState:
         """Unknown keys of a newer launcher are passed over; raises ``ValueError`` on anything else wrong."""
-        raw = _known(cls, text)
-        if raw.get("bound") is not None:
-            raw["bound"] = tuple((str(node), tuple(map(int, indices))) for node, indices in raw["bound"])
-        return cls(**raw)
+        state = cls(**read_fields(cls, text))
+        if state.phase not in PHASES:
+            raise ValueError(f"no phase: {state.phase[:80]!r}")
+        return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +242,5 @@ class Desired:
 
     @classmethod
     def from_json(cls, text: str) -> Desired:
-        return cls(**_known(cls, text))
-
-
-def _known(cls: type[LauncherState] | type[Desired], text: str) -> dict[str, Any]:
-    raw = json.loads(text)
-    if not isinstance(raw, dict):
-        raise ValueError(f"not a {cls.__name__}: {text[:80]!r}")
-    names = {f.name for f in fields(cls)}
-    return {name: value for name, value in raw.items() if name in names}
+        """As :meth:`LauncherState.from_json`."""
+        return cls(**read_fields(cls, text))
