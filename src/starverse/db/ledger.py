@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, func, select, union_a
 from starverse.db.ledger_posting_sql import load_state, write_posting
 from starverse.db.ledger_tables import ledger_accounts, open_holds, transfers
 from starverse.db.prepared import Prepared
-from starverse.db.session import LostRace
+from starverse.db.session import LostRace, traits_of
 from starverse.db.statements import insert_new
 from starverse.domain.errors import Conflict, InvariantBroken, NotFound
 from starverse.domain.ids import LedgerAccountId, TeamId, TransferId
@@ -55,7 +55,7 @@ def post_decided(connection: Connection, group: Sequence[Transfer], now: datetim
     outcome = post(connection, group, now)
     if outcome.ok:
         return
-    if connection.dialect.name == "sqlite":
+    if traits_of(connection).one_writer:
         raise InvariantBroken(f"the ledger refused {what}", context={"outcome": outcome})
     raise LostRace(f"the wallet changed before {what}", context={"outcome": outcome})
 

@@ -6,9 +6,7 @@ lists bound as one parameter, the same text every time. ``ledger_tables`` has th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, cast
@@ -17,31 +15,13 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from starverse.db.metadata import from_micros, to_micros
+from starverse.db.session import TRAITS, Traits, traits_of
 from starverse.domain.errors import Conflict
 from starverse.domain.ids import LedgerAccountId, TransferId
 from starverse.domain.ledger.accounts import AccountKind, LedgerAccount
 from starverse.domain.ledger.posting import LedgerState, Posting
 from starverse.domain.ledger.transfers import Purpose, Transfer, TransferKind
 from starverse.domain.money import ZERO, Money
-
-
-@dataclass(frozen=True, slots=True)
-class _Dialect:
-    """How a dialect writes "one of this list", its parameter mark, and the lock on rows to be changed."""
-
-    one_of: str
-    mark: str
-    lock: str
-    bind_list: Any
-
-    def sql(self, template: str) -> str:
-        return template.replace("ONE_OF", self.one_of).replace("LOCK", self.lock).replace("?", self.mark)
-
-
-_DIALECTS = {
-    "sqlite": _Dialect("IN (SELECT value FROM json_each(?))", "?", "", json.dumps),
-    "postgresql": _Dialect("= ANY(?)", "%s", "FOR UPDATE", list),
-}
 
 _LOAD_ACCOUNTS = """
 SELECT id, kind, team_id, label, expires_at, redeemed_at,
@@ -69,9 +49,15 @@ _INSERT_HOLD = "INSERT INTO open_holds (transfer_id, debit_id, expires_at) VALUE
 
 _DELETE_HOLD = "DELETE FROM open_holds WHERE transfer_id = ?"
 
+
+def _sql(traits: Traits, template: str) -> str:
+    one_of = traits.one_of.format("?")
+    return template.replace("ONE_OF", one_of).replace("LOCK", traits.lock).replace("?", traits.mark)
+
+
 _STATEMENTS = {
-    name: {
-        statement: dialect.sql(statement)
+    traits: {
+        statement: _sql(traits, statement)
         for statement in (
             _LOAD_ACCOUNTS,
             _LOAD_TRANSFERS,
@@ -83,7 +69,7 @@ _STATEMENTS = {
             _DELETE_HOLD,
         )
     }
-    for name, dialect in _DIALECTS.items()
+    for traits in TRAITS.values()
 }
 
 _ACCOUNT_KINDS = {kind.value: kind for kind in AccountKind}
@@ -157,13 +143,13 @@ class _Driver:
     that what retries a lost race sees them.
     """
 
-    __slots__ = ("_connection", "_cursor", "_dialect", "_last", "_statements")
+    __slots__ = ("_bind_list", "_connection", "_cursor", "_last", "_statements")
 
     def __init__(self, connection: Connection) -> None:
-        name = connection.dialect.name
+        traits = traits_of(connection)
         self._connection = connection
-        self._statements = _STATEMENTS[name]
-        self._dialect = _DIALECTS[name]
+        self._statements = _STATEMENTS[traits]
+        self._bind_list = traits.bind_list
         self._cursor: Any = connection.connection.cursor()
         self._last = ""
 
@@ -186,7 +172,7 @@ class _Driver:
         if not wanted:
             return ()
         self._last = self._statements[statement]
-        self._cursor.execute(self._last, (self._dialect.bind_list(wanted),))
+        self._cursor.execute(self._last, (self._bind_list(wanted),))
         return cast(Sequence[Sequence[Any]], self._cursor.fetchall())
 
     def change(self, statement: str, rows: Sequence[tuple[object, ...]]) -> int:

@@ -6,6 +6,7 @@ from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Table, Text, 
 from sqlalchemy.engine import Connection
 
 from starverse.db.metadata import EnumText, IdText, MicroYuan, SerialKey, UtcTime, metadata, one_of
+from starverse.db.session import TRAITS, traits_of
 from starverse.domain.ledger.accounts import LIMIT_OF_KIND, TEAM_KINDS, AccountKind, Limit
 from starverse.domain.ledger.transfers import RESOLVING_KINDS, Purpose, TransferKind
 
@@ -129,35 +130,24 @@ Index(
     postgresql_where=open_holds.c.expires_at.is_not(None),
 )
 
-_IMMUTABLE = {
-    "sqlite": (
-        "CREATE TRIGGER transfers_no_update BEFORE UPDATE ON transfers "
-        "BEGIN SELECT RAISE(ABORT, 'transfers are immutable'); END",
-        "CREATE TRIGGER transfers_no_delete BEFORE DELETE ON transfers "
-        "BEGIN SELECT RAISE(ABORT, 'transfers are immutable'); END",
-    ),
-    "postgresql": (
-        "CREATE OR REPLACE FUNCTION transfers_are_immutable() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION 'transfers are immutable' "
-        "USING ERRCODE = 'integrity_constraint_violation'; END $$",
-        "CREATE TRIGGER transfers_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON transfers "
-        "FOR EACH STATEMENT EXECUTE FUNCTION transfers_are_immutable()",
-    ),
-}
-
 
 def immutable_transfers_sql(dialect_name: str) -> tuple[str, ...]:
     """The statements that forbid changing or deleting transfers, for ``create_all`` and for migrations."""
-    return _IMMUTABLE[dialect_name]
+    return _of_transfers(TRAITS[dialect_name].forbid_changes)
+
+
+def _of_transfers(statements: tuple[str, ...]) -> tuple[str, ...]:
+    # TABLE is a word of SQL in none of them
+    return tuple(statement.replace("TABLE", transfers.name) for statement in statements)
 
 
 @event.listens_for(transfers, "after_create")
 def _forbid_changes(_table: Table, connection: Connection, **_options: object) -> None:
-    for statement in immutable_transfers_sql(connection.dialect.name):
+    for statement in _of_transfers(traits_of(connection).forbid_changes):
         connection.exec_driver_sql(statement)
 
 
 @event.listens_for(transfers, "after_drop")
-def _drop_function(_table: Table, connection: Connection, **_options: object) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("DROP FUNCTION IF EXISTS transfers_are_immutable()")
+def _forget(_table: Table, connection: Connection, **_options: object) -> None:
+    for statement in _of_transfers(traits_of(connection).forget):
+        connection.exec_driver_sql(statement)

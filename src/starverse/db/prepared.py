@@ -8,7 +8,6 @@ connection's transaction; its errors are SQLAlchemy's, so that what retries a lo
 
 from __future__ import annotations
 
-import json
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -16,12 +15,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, Connection, Dialect, Text, bindparam
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.selectable import Select
 from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from starverse.db.session import traits_of
 
 Convert = Callable[[Any], Any]
 
@@ -38,7 +38,7 @@ class Prepared:
     def __init__(self, statement: Select[*tuple[Any, ...]] | UpdateBase, columns: Iterable[str] = ()) -> None:
         self._statement = statement
         self._columns = list(columns) or None
-        self._by_dialect: dict[str, _Compiled] = {}
+        self._by_dialect: dict[type[Dialect], _Compiled] = {}
 
     def rows(self, connection: Connection, **values: Any) -> list[Any]:
         """Execute it; all its rows."""
@@ -70,9 +70,9 @@ class Prepared:
             return int(cursor.rowcount)
 
     def _compiled(self, dialect: Dialect) -> _Compiled:
-        found = self._by_dialect.get(dialect.name)
+        found = self._by_dialect.get(type(dialect))
         if found is None:
-            found = self._by_dialect[dialect.name] = _compile(self._statement, self._columns, dialect)
+            found = self._by_dialect[type(dialect)] = _compile(self._statement, self._columns, dialect)
         return found
 
 
@@ -173,11 +173,10 @@ class _TextList(TypeDecorator[list[str]]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        return dialect.type_descriptor(ARRAY(Text()) if dialect.name == "postgresql" else Text())
+        return dialect.type_descriptor(traits_of(dialect).list_type)
 
     def process_bind_param(self, value: Iterable[str] | None, dialect: Dialect) -> Any:
-        listed = list(value or ())
-        return listed if dialect.name == "postgresql" else json.dumps(listed)
+        return traits_of(dialect).bind_list(list(value or ()))
 
 
 class among(ColumnElement[bool]):  # noqa: N801 (reads like ``column.in_``)
@@ -190,13 +189,7 @@ class among(ColumnElement[bool]):  # noqa: N801 (reads like ``column.in_``)
         self.listed = bindparam(name, type_=_TextList())
 
 
-@compiles(among, "sqlite")
-def _among_sqlite(element: among, compiler: Any, **words: Any) -> str:
+@compiles(among)
+def _compile_among(element: among, compiler: Any, **words: Any) -> str:
     column, listed = (compiler.process(part, **words) for part in (element.column, element.listed))
-    return f"{column} IN (SELECT value FROM json_each({listed}))"
-
-
-@compiles(among, "postgresql")
-def _among_postgresql(element: among, compiler: Any, **words: Any) -> str:
-    column, listed = (compiler.process(part, **words) for part in (element.column, element.listed))
-    return f"{column} = ANY({listed})"
+    return f"{column} {traits_of(compiler.dialect).one_of.format(listed)}"

@@ -6,24 +6,31 @@ in ``isolation_level=None`` and the ``begin`` event says which kind of transacti
 reads in REPEATABLE READ (one snapshot), writes in READ COMMITTED with row locks and conditional updates.
 A write that lost a race (one that the database saw, or a conditional update that changed nothing) is run
 again here and nowhere else. A database that is away raises :class:`DatabaseAway` from either.
+
+What statements of other modules have to say differently is in :class:`Traits`; no other module asks which
+of the two it has (where whole databases are read and filled: ``db/maintenance/dialects.py``).
 """
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from sqlalchemy import BigInteger, Connection, Engine, create_engine, event, text
+from sqlalchemy import BigInteger, Connection, Dialect, Engine, Text, create_engine, event, text
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
 
 from starverse.db.server_lock import hold_file, hold_session
 from starverse.domain.errors import Conflict, Unavailable
@@ -96,6 +103,74 @@ _SQLITE_AWAY: Mapping[int, tuple[str, str]] = {
 }
 """What SQLite's result codes mean that are no fault of the program, and what to do about each."""
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traits:
+    """What SQLite and PostgreSQL say differently. One object for each, so that it can be a key.
+
+    ``one_writer``: nobody else writes while a write transaction is open. ``mark`` stands for a parameter in
+    the driver's SQL; ``one_of`` is a condition with ``{}`` for a list that is one parameter, of
+    ``list_type``, as ``bind_list`` gives it. ``lock``: of rows that are read to be changed. ``insert`` makes
+    an INSERT that may meet a row that is there. ``forbid_changes`` and ``forget`` are made and undone with
+    a table that only grows, whose name stands for ``TABLE``.
+    """
+
+    one_writer: bool
+    mark: str
+    one_of: str
+    list_type: TypeEngine[Any]
+    bind_list: Callable[[list[str]], Any]
+    lock: str
+    insert: Callable[..., Any]
+    forbid_changes: tuple[str, ...]
+    forget: tuple[str, ...]
+
+
+def _refuse_sqlite(change: str) -> str:
+    return (
+        f"CREATE TRIGGER TABLE_no_{change.lower()} BEFORE {change} ON TABLE "
+        "BEGIN SELECT RAISE(ABORT, 'TABLE are immutable'); END"
+    )
+
+
+TRAITS: Mapping[str, Traits] = {
+    "sqlite": Traits(
+        one_writer=True,
+        mark="?",
+        one_of="IN (SELECT value FROM json_each({}))",
+        list_type=Text(),
+        bind_list=json.dumps,
+        lock="",
+        insert=sqlite.insert,
+        forbid_changes=(_refuse_sqlite("UPDATE"), _refuse_sqlite("DELETE")),
+        forget=(),
+    ),
+    "postgresql": Traits(
+        one_writer=False,
+        mark="%s",
+        one_of="= ANY({})",
+        list_type=postgresql.ARRAY(Text()),
+        bind_list=list,
+        lock="FOR UPDATE",
+        insert=postgresql.insert,
+        forbid_changes=(
+            "CREATE OR REPLACE FUNCTION TABLE_are_immutable() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'TABLE are immutable' "
+            "USING ERRCODE = 'integrity_constraint_violation'; END $$",
+            "CREATE TRIGGER TABLE_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON TABLE "
+            "FOR EACH STATEMENT EXECUTE FUNCTION TABLE_are_immutable()",
+        ),
+        forget=("DROP FUNCTION IF EXISTS TABLE_are_immutable()",),
+    ),
+}
+"""By the name of SQLAlchemy's dialect."""
+
+
+def traits_of(where: Connection | Dialect) -> Traits:
+    """What to write for the database of a connection, or for a dialect that compiles for it."""
+    return TRAITS[(where.dialect if isinstance(where, Connection) else where).name]
+
+
 _guard: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
@@ -110,9 +185,9 @@ class Database:
     def __init__(self, url: str, *, durable: bool = True) -> None:
         self.url = url
         self.engine = _create(url, "FULL" if durable else "OFF")
-        self.is_sqlite = self.engine.dialect.name == "sqlite"
+        self._traits = traits_of(self.engine.dialect)
         self._reader = self.engine.execution_options(
-            **({} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"})
+            **({} if self._traits.one_writer else {"isolation_level": "REPEATABLE READ"})
         )
         self._writer = self.engine.execution_options(starverse_write=True)
 
@@ -124,7 +199,7 @@ class Database:
     @property
     def shared(self) -> bool:
         """Whether several servers may run on it at once."""
-        return not self.is_sqlite
+        return not self._traits.one_writer
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Table
-from sqlalchemy.dialects import postgresql, sqlite
 
 from starverse.db.prepared import Prepared
+from starverse.db.session import Traits, traits_of
 
 T = TypeVar("T")
 
@@ -30,10 +30,9 @@ def insert_new(connection: Connection, table: Table, values: Mapping[str, Any]) 
 
     On PostgreSQL a rival's uncommitted row is waited for, so of two that add the same one, one does.
     """
-    return _inserting(connection.dialect.name, table, *values).first(connection, **values) is not None
+    return _inserting(traits_of(connection), table, *values).first(connection, **values) is not None
 
 
 @cache
-def _inserting(dialect: str, table: Table, *columns: str) -> Prepared:
-    insert = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    return Prepared(insert(table).on_conflict_do_nothing().returning(*table.primary_key), columns)
+def _inserting(traits: Traits, table: Table, *columns: str) -> Prepared:
+    return Prepared(traits.insert(table).on_conflict_do_nothing().returning(*table.primary_key), columns)

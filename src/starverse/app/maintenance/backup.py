@@ -46,8 +46,8 @@ from starverse.app.maintenance.content import (
 from starverse.app.maintenance.manifest import MANIFEST_NAME, FileDigest, Manifest
 from starverse.app.maintenance.trees import TREES, pack
 from starverse.db import schema
-from starverse.db.maintenance.dialects import dialect_of, reading
-from starverse.db.maintenance.filling import first_line, flush, sqlite_file
+from starverse.db.maintenance.dialects import dialect_of, file_of, reading
+from starverse.db.maintenance.filling import first_line, flush
 from starverse.db.maintenance.rows import TableDigest, lines_of, shapes_of
 from starverse.db.session import Database
 from starverse.domain.errors import Conflict, FieldFault, Invalid, InvariantBroken, NotFound, Unavailable
@@ -90,7 +90,7 @@ def make_backup(database: Database, data: Path, dest: Path, wanted: Wanted, now:
             made_at=now.astimezone(UTC).isoformat(),
             starverse=__version__,
             revision=revision,
-            database=database.engine.dialect.name,
+            database=database.kind,
             tables=tables,
             files=_digests(aside),
             contains=("database", *kept),
@@ -115,7 +115,7 @@ def save_before_replacing(url: str, data: Path, keep: Path, now: datetime) -> No
     Nothing where one is there already (of a try that was killed), or where there is nothing to save.
     """
     place = keep / "database"
-    if sqlite_file(url) is not None or place.exists():
+    if file_of(url) is not None or place.exists():
         return
     with closing(Database(url)) as database:
         with database.read() as connection:

@@ -216,10 +216,10 @@ def _installation(data: Path | None, db: str | None, config: Path | None) -> Ins
 
 def _require_database(place: Installation) -> None:
     """SQLite would make the file that it is asked for."""
-    from starverse.db.maintenance.filling import sqlite_file
+    from starverse.db.maintenance.dialects import file_of
     from starverse.domain.errors import NotFound
 
-    file = sqlite_file(place.url)
+    file = file_of(place.url)
     if not place.data.is_dir() or (file is not None and not file.is_file()):
         raise NotFound(
             f"there is no starverse database at {file or place.data}", hint="name it with --data or --db"

@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from sqlalchemy import ColumnElement, Connection, MetaData, inspect, text
 from sqlalchemy.dialects.postgresql import dialect as postgresql_dialect
+from sqlalchemy.engine import URL, make_url
 
 from starverse.db.session import Database
 from starverse.domain.errors import InvariantBroken
 
 _quote = postgresql_dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
 
+_DRIVERS = frozenset({"sqlite", "sqlite+pysqlite", "postgresql+psycopg"})
 _NO_LIMITS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
 
 
@@ -50,6 +53,18 @@ def reading(database: Database) -> AbstractContextManager[Connection]:
 def rebuilding(database: Database) -> AbstractContextManager[Connection]:
     """A write transaction for migrating and filling: all of it or nothing."""
     return _DIALECTS[database.engine.dialect.name].rebuilding(database)
+
+
+def file_of(url: str) -> Path | None:
+    """The file that a database is; ``None`` where it is on a server."""
+    parsed = make_url(url)
+    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+
+
+def is_usable(url: URL) -> bool:
+    """Whether a database of this kind can be ours; one in memory would be gone with the process."""
+    in_memory = url.get_backend_name() == "sqlite" and (url.database or ":memory:") == ":memory:"
+    return url.drivername in _DRIVERS and not in_memory
 
 
 # --- SQLite -------------------------------------------------------------------------------------------

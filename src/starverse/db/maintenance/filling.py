@@ -18,11 +18,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError
 
 from starverse.db import schema
-from starverse.db.maintenance.dialects import dialect_of, rebuilding
+from starverse.db.maintenance.dialects import dialect_of, file_of, is_usable, rebuilding
 from starverse.db.session import Database, DatabaseAway
 from starverse.domain.errors import Conflict, FieldFault, Invalid, Unavailable
 
-DRIVERS = frozenset({"sqlite", "sqlite+pysqlite", "postgresql+psycopg"})
 ASIDE = ".filling"
 BESIDE = ("-wal", "-shm", "-journal")
 """What SQLite keeps beside a database file that was not closed in order."""
@@ -59,7 +58,7 @@ def filling(url: str, *, keep: Path | None, last: Callable[[], None] = nothing) 
 
 @contextmanager
 def _filling(url: str, keep: Path | None, last: Callable[[], None]) -> Iterator[Connection]:
-    file = sqlite_file(url)
+    file = file_of(url)
     if file is None:
         with closing(Database(url)) as database, rebuilding(database) as connection:
             if not schema.is_empty(connection):
@@ -89,12 +88,6 @@ def _filling(url: str, keep: Path | None, last: Callable[[], None]) -> Iterator[
         _remove(aside)
 
 
-def sqlite_file(url: str) -> Path | None:
-    """The file of a SQLite database; ``None`` for any other kind."""
-    parsed = make_url(url)
-    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
-
-
 def shown_url(url: str, option: str) -> str:
     """The URL without its password; raises ``Invalid`` for one that is not of a database we can use."""
     expected = "sqlite:///FILE or postgresql+psycopg://HOST/DATABASE"
@@ -103,8 +96,7 @@ def shown_url(url: str, option: str) -> str:
     except (ArgumentError, ValueError) as error:
         raise Invalid(faults=[FieldFault(option, url, expected)]) from error
     shown = parsed.render_as_string(hide_password=True)
-    in_memory = parsed.get_backend_name() == "sqlite" and (parsed.database or ":memory:") == ":memory:"
-    if parsed.drivername not in DRIVERS or in_memory:
+    if not is_usable(parsed):
         raise Invalid(faults=[FieldFault(option, shown, expected)])
     return shown
 
