@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def lab() -> Iterator[SlurmLab]:
 @pytest.fixture
 def access(lab: SlurmLab, tmp_path: Path) -> Access:
     tmp_path.chmod(0o755)
-    return Access(conf=str(lab.conf), python=sys.executable, data=tmp_path)
+    return Access(conf=str(lab.conf), python=sys.executable, data=tmp_path, declared=True)
 
 
 def sampled(access: Access, wait_seconds: float = 60) -> dict[str, Finding]:
@@ -49,8 +50,16 @@ def sampled(access: Access, wait_seconds: float = 60) -> dict[str, Finding]:
 
 def test_a_sound_cluster_answers_everything(access: Access) -> None:
     found = sampled(access)
+    assert found.pop("card driver").verdict is Verdict.WARN  # the lab's cards are declared
     assert {finding.verdict for finding in found.values()} == {Verdict.OK}, found
     assert {"shared path", "clock", "python", "sandbox", "cards bound", "unix user"} == set(found)
+
+
+def test_cards_that_no_driver_knows_block_as_no_job_would_start_on_them(access: Access) -> None:
+    found = sampled(replace(access, declared=False))
+    assert found["card driver"].verdict is Verdict.BLOCKS
+    assert "no driver knows card 0" in found["card driver"].has
+    assert "slurm.cards_declared" in found["card driver"].remedy
 
 
 def test_a_python_that_is_not_there_is_named_with_its_error(access: Access, tmp_path: Path) -> None:
@@ -154,6 +163,7 @@ def check(lab: SlurmLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     def run_both(*words: str, **settings: str) -> Checked:
         chosen = {"conf": str(lab.conf), "rest_url": lab.rest_url, "jwt_key": str(lab.jwt_key), **settings}
         lines = [f'{name} = "{value}"' for name, value in chosen.items()]
+        lines += [] if "cards_declared" in settings else ["cards_declared = true"]
         file = tmp_path / "starverse.toml"
         head = f'[server]\ndata = "{tmp_path / "data"}"\n[engine]\nkind = "slurm"\n[slurm]'
         file.write_text("\n".join([head, *lines, ""]))
@@ -181,6 +191,7 @@ def test_the_commands_say_what_blocks_by_exit_code_json_and_table(lab: SlurmLab,
     for name in ("controller", "slurmrestd", "shared path", "clock", "python", "sandbox", "cards bound"):
         assert verdicts[name] == "ok", name
     assert verdicts["card links"] == "wish"
+    assert verdicts["card driver"] == "warn"
     assert "nothing blocks" in shown
 
 

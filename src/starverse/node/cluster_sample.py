@@ -7,13 +7,17 @@ is asked by :func:`main`, run by the Python that launchers would use.
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import socket
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from starverse import __version__
+from starverse.node.binding import DRIVER_FOLDER, bound_indices, read_uuids
 from starverse.node.doctor import probe_sandbox
+from starverse.node.sandbox.driver import StartRefused
 
 CHANNEL_SECONDS = 5.0
 NONCE_FILE = "nonce"
@@ -56,11 +60,22 @@ def main(arguments: list[str]) -> int:
     finding = probe_sandbox()
     lines = [f"starverse={__version__}", f"python={sys.executable}"]
     lines.append(f"sandbox={finding.health.value}:{finding.what}".replace("\n", " "))
+    lines.append(f"driver={_ask_driver()}".replace("\n", " "))
     address = arguments[0] if arguments else ""
     if address:
         lines.append(f"channel={_reach(address)}")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
+
+
+def _ask_driver(driver_folder: Path = DRIVER_FOLDER) -> str:
+    """``ok`` where the driver knows each card that Slurm bound, as a launcher asks it; or what is wrong."""
+    try:
+        bound, known = bound_indices(os.environ, first_node=True), read_uuids(driver_folder)
+    except (StartRefused, OSError) as error:
+        return str(error)
+    unknown = ", ".join(str(index) for index in bound if index not in known)
+    return f"no driver knows card {unknown}" if unknown else "ok"
 
 
 def _reach(address: str) -> str:

@@ -49,7 +49,8 @@ class SlurmSilent(Unavailable):
 class Access:
     """How to reach the cluster. ``conf`` ``""``: where Slurm looks by itself.
 
-    ``models`` names gres types as the settings do, ``users`` are the Unix users of workloads.
+    ``models`` names gres types as the settings do, ``users`` are the Unix users of workloads; ``declared``:
+    cards need no driver.
     """
 
     conf: str = ""
@@ -60,6 +61,7 @@ class Access:
     call_seconds: float = 10.0
     models: Mapping[str, str] = field(default_factory=dict)
     users: tuple[str, ...] = ()
+    declared: bool = False
     clock: Callable[[], float] = field(default=time.time, repr=False)
     pause: Callable[[float], None] = field(default=time.sleep, repr=False)
 
@@ -129,7 +131,9 @@ def sample_nodes(
     """
     nonce = secrets.token_hex(16)
     with _shared_folder(access.data, nonce) as folder, _listening(access.channel):
-        expected = Expected(nonce, __version__, str(access.data), access.channel, _uids(access.users))
+        expected = Expected(
+            nonce, __version__, str(access.data), access.channel, access.declared, _uids(access.users)
+        )
         script = sample_script(str(folder), access.python, access.channel, sorted(expected.uids))
         asked, refused = _submit_all(access, nodes, partitions, script)
         try:
@@ -286,6 +290,7 @@ def access_of(config: Config) -> Access:
         call_seconds=slurm.call_seconds_max,
         models=slurm.models,
         users=tuple(sorted(set(slurm.unix_users.values()))),
+        declared=slurm.declared,
     )
 
 

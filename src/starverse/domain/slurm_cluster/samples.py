@@ -39,6 +39,8 @@ class Expected:
     version: str
     folder: str
     channel: str = ""
+    declared: bool = False
+    """Whether cards are taken to be there although no driver knows them (slurm.cards_declared)."""
     uids: Mapping[str, int] = field(default_factory=dict)
     """The Unix users that workloads run as, with their numbers on the server."""
 
@@ -58,7 +60,7 @@ def judge_samples(samples: Sequence[Sample], expected: Expected) -> tuple[Findin
     answered = [sample for sample in samples if sample.values is not None]
     findings = list(_unanswered(samples, expected))
     if answered:
-        for kind in (_paths, _clocks, _python, _sandbox, _cards, _users, _uids, _channel):
+        for kind in (_paths, _clocks, _python, _sandbox, _cards, _driver, _users, _uids, _channel):
             findings += _grouped(answered, expected, kind)
     return tuple(findings)
 
@@ -180,6 +182,20 @@ def _cards(_: Sample, values: Mapping[str, str], __: Expected) -> _Said | None:
     why = "launchers read the indices from the job's environment (SLURM_JOB_GPUS)"
     remedy = "File= of character devices in gres.conf, or AutoDetect=nvml"
     return _Said("cards bound", Verdict.BLOCKS, "no index in the job", "named to the job", why, remedy)
+
+
+def _driver(_: Sample, values: Mapping[str, str], expected: Expected) -> _Said | None:
+    if "driver" not in values or not values.get("cards"):
+        return None
+    needs = "each bound card is known to it"
+    if values["driver"] == "ok":
+        return _Said("card driver", Verdict.OK, needs, needs)
+    if expected.declared:
+        why = "slurm.cards_declared is set: jobs start without the cards, for trials only"
+        return _Said("card driver", Verdict.WARN, values["driver"], needs, why)
+    why = "a launcher takes the UUIDs of its cards from the driver, and starts nothing without them"
+    remedy = "the NVIDIA driver on the node; only for trials without cards: slurm.cards_declared = true"
+    return _Said("card driver", Verdict.BLOCKS, values["driver"], needs, why, remedy)
 
 
 def _users(_: Sample, values: Mapping[str, str], __: Expected) -> _Said | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -17,6 +17,7 @@ GOOD = {
     "user": "starverse 900",
     "bwrap": "/usr/bin/bwrap",
     "cards": "0",
+    "driver": "ok",
     "starverse": "0.1.0",
     "python": "/opt/starverse/bin/python",
     "sandbox": "ok:bubblewrap starts",
@@ -63,6 +64,14 @@ ROWS = [
     ),
     Row("cards are named", "cards bound", Verdict.OK),
     Row("cards are not named", "cards bound", Verdict.BLOCKS, {"cards": ""}),
+    Row("the driver knows its card", "card driver", Verdict.OK),
+    Row(
+        "no driver knows it",
+        "card driver",
+        Verdict.BLOCKS,
+        {"driver": "no driver knows card 0"},
+        says="no driver knows card 0",
+    ),
     Row("an ordinary user", "unix user", Verdict.OK, says="starverse"),
     Row("root drops by itself", "unix user", Verdict.OK, {"user": "root 0"}, says="root"),
     Row("users have the same numbers", "unix users", Verdict.OK),
@@ -92,6 +101,14 @@ def test_what_a_sample_tells(row: Row) -> None:
     found = {finding.name: finding for finding in judge_samples([answer("gpu001", values)], EXPECTED)}
     assert found[row.name].verdict is row.verdict
     assert row.says in f"{found[row.name].has} {found[row.name].why}"
+
+
+def test_cards_that_are_declared_need_no_driver_and_that_is_told() -> None:
+    values = {**GOOD, "driver": "no driver knows card 0"}
+    declared = replace(EXPECTED, declared=True)
+    found = {finding.name: finding for finding in judge_samples([answer("gpu001", values)], declared)}
+    assert found["card driver"].verdict is Verdict.WARN
+    assert "trials only" in found["card driver"].why
 
 
 @pytest.mark.parametrize(
