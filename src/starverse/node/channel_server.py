@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,10 +19,12 @@ from pathlib import Path
 from starverse.domain.workloads.launch import PROTOCOL_VERSION, Desired, LauncherState
 from starverse.node.addresses import join_host, split_host
 from starverse.node.api_proxy import CONNECTIONS_MAX
+from starverse.node.hello import Hello
 from starverse.node.hub import Hub, Peer, Rules
 from starverse.node.unix_sockets import bind_unix, connect_unix
 
 BACKLOG = 1024
+FAULT_PAUSE_SECONDS = 0.05
 _EVERYWHERE = ("0.0.0.0", "::")
 
 
@@ -163,23 +165,31 @@ class ChannelServer:
             self._hub.wake()
 
     def _serve(self) -> None:
+        """The thread: whatever happens, it goes on until :meth:`close`."""
         assert self._hub is not None
         while not self._closing:
-            self._hub.step(1.0)
-            with self._lock:
-                waiting, self._to_send = self._to_send, {}
-            for allocation_id, desired in waiting.items():
-                for peer in self._lines.get(allocation_id, ()):
-                    self._tell(peer, desired)
+            try:
+                self._hub.step(1.0)
+                self._send_waiting()
+            except Exception:
+                self._hub.note_fault()
+                time.sleep(FAULT_PAUSE_SECONDS)
+
+    def _send_waiting(self) -> None:
+        with self._lock:
+            waiting, self._to_send = self._to_send, {}
+        for allocation_id, desired in waiting.items():
+            for peer in tuple(self._lines.get(allocation_id, ())):
+                self._tell(peer, desired)
 
     def _greet(self, peer: Peer, text: bytes) -> None:
         """The first line: who it is and whether it knows the token; raises ``ValueError`` otherwise."""
-        hello = json.loads(text)
-        allocation_id, kind = str(hello["allocation_id"]), str(hello.get("kind", "launcher"))
+        hello = Hello.from_json(text.decode())
+        allocation_id, kind = hello.allocation_id, hello.kind
         token = self._answers.token_of(allocation_id)
-        if hello["version"] != PROTOCOL_VERSION or not token:
+        if hello.version != PROTOCOL_VERSION or not token:
             raise ValueError("not a launcher of ours")
-        if not hmac.compare_digest(token.encode(), str(hello["token"]).encode()):
+        if not hmac.compare_digest(token.encode(), hello.token.encode()):
             raise ValueError("wrong token")
         if kind == "api":
             self._pass_on(peer, allocation_id)

@@ -31,6 +31,7 @@ from starverse.node.gang import (
     RANKS_SOCKET,
     SILENT_SECONDS_MAX,
     START_SECONDS_MAX,
+    STREAMS_OPEN_MAX,
     HeadFile,
     Order,
     companions_part,
@@ -49,6 +50,7 @@ from starverse.node.unix_sockets import bind_unix
 
 HEARTBEAT_SECONDS = 1.0
 PAUSE_SECONDS = 0.02
+GOING_DOWN = "this node is going down"
 
 
 class HeadGone(Exception):
@@ -72,10 +74,14 @@ class Companion:
         self._link: Link | None = None
         self._head: HeadFile | None = None
         self._heard_at = self._clock.now()
+        self._head_state: LauncherState | None = None
+        self._head_seen_at = self._clock.now()
+        self._look_at = 0.0
         self._beat_at = 0.0
         self._agent: socket.socket | None = None
         self._agents: socket.socket | None = None
         self._begun: set[str] = set()
+        self._free = threading.BoundedSemaphore(STREAMS_OPEN_MAX)
         self._handing_over = threading.Lock()
         self._proxy: ApiProxy | None = None
         self._told_to_end = False
@@ -114,6 +120,7 @@ class Companion:
         while not self._order.hosts:
             now = self._clock.now()
             self._reach_head(now)
+            self._look_for_head(now)
             if now > give_up:
                 raise HeadGone("the head launcher did not gather its companions in time")
             if self._order.end or self._order.stop or self._told_to_end or self._folder.has("report.json"):
@@ -137,13 +144,34 @@ class Companion:
         if self._link is None:
             return
         for line in self._link.hear(now):
-            with contextlib.suppress(ValueError, TypeError, AttributeError):
+            with contextlib.suppress(ValueError):
                 self._order = Order.from_json(line.decode())
                 self._heard_at = now
         if self._link.refused and not self._link.is_open:
             raise HeadGone("the head launcher is no more")
         if self._state.phase != "claimed" and now - self._heard_at > SILENT_SECONDS_MAX:
             raise HeadGone(f"the head launcher was silent for {SILENT_SECONDS_MAX:.0f} s")
+
+    def _look_for_head(self, now: float) -> None:
+        """Before it was ever met: raises :class:`HeadGone` where it claimed, and then beats no more.
+
+        Its claim alone does not tell: a lock may hold on one host only.
+        """
+        if now < self._look_at:
+            return
+        self._look_at = now + HEARTBEAT_SECONDS
+        try:
+            list(self._folder.path.iterdir())  # so that a shared file system looks anew
+            state = self._folder.read_state()
+        except OSError:
+            return
+        if state != self._head_state:
+            self._head_state, self._head_seen_at = state, now
+        met = self._link is not None and self._link.is_open
+        if state is None or met or now - self._head_seen_at <= SILENT_SECONDS_MAX:
+            return
+        if not self._folder.is_claimed():
+            raise HeadGone("the head launcher ended while it started")
 
     def _is_revoked(self) -> bool:
         """The head's claim may not be there yet, the launch is from the beginning."""
@@ -235,12 +263,15 @@ class Companion:
         if order.signal_count > self._signals_sent:
             self._signals_sent = order.signal_count
             custody.signal(order.signal_name, "steps")  # the script here is the agent that starts ranks
+        if self._told_to_end and not (self._state.failure or order.end or order.stop):
+            self._change(failure=GOING_DOWN)  # told before its ranks end, which the script may survive
         if order.end or order.stop == "kill" or self._told_to_end:
             custody.stop("stop", kill=True)
         elif order.stop == "term" or custody.term_at is not None:
             custody.stop("stop")
         custody.watch_memory()
         custody.leave()
+        self._begun &= set(order.streams)  # what waits no more never comes again
         for stream in order.streams:
             self._take_up(stream)
         self._beat_when_due(now)
@@ -270,6 +301,8 @@ class Companion:
         """Dial the head for a stream that waits there; once, and the agent gets the other end."""
         if stream in self._begun or self._agent is None or self._link is None or self._head is None:
             return
+        if not self._free.acquire(blocking=False):
+            return  # the next order asks again
         self._begun.add(stream)
         hello = gang_hello(self._spec, self._head.token, kind="stream", stream=stream)
         address, authority = self._link.address, self._head.authority
@@ -284,11 +317,19 @@ class Companion:
             pass_between(inside, outside)
 
     def _in_thread(self, act: Callable[[], None]) -> None:
-        def perform() -> None:
-            with contextlib.suppress(OSError):
-                act()
+        """In one of the places that :attr:`_free` counts; where there can be no thread, nothing happens."""
 
-        threading.Thread(target=perform, daemon=True).start()
+        def perform() -> None:
+            try:
+                with contextlib.suppress(OSError):
+                    act()
+            finally:
+                self._free.release()
+
+        try:
+            threading.Thread(target=perform, daemon=True).start()
+        except RuntimeError:
+            self._free.release()
 
     # -- end
 
@@ -300,7 +341,7 @@ class Companion:
         ended_at = self._clock.now()
         outcome = self._custody.outcome(self._state.failure, self._order.stop)
         if self._told_to_end and not (self._order.end or self._order.stop or self._gone):
-            outcome["failure"] = "this node is going down"
+            outcome["failure"] = GOING_DOWN
         self._state = replace(self._state, **outcome, ended_at=ended_at, phase="ended")
         self._custody.remove_limits()
         if self._proxy is not None:

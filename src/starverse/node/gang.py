@@ -29,6 +29,9 @@ AWAY_SECONDS_MAX = 3.0
 END_SECONDS_MAX = 10.0
 """For the companions to end what is left, when the head has ended."""
 
+STREAMS_OPEN_MAX = 128
+"""Ways to one node at once, with those that wait: what its companion has open files and threads for."""
+
 RANKS_SOCKET = "ranks.sock"
 """In a node's run folder: where the agent that starts ranks reaches its launcher."""
 

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from starverse.domain.workloads.launch import NODE_LOST, LauncherState, LaunchSpec
 from starverse.node.deadlines import Notice
 from starverse.node.folder import AllocationFolder
-from starverse.node.gang import END_SECONDS_MAX, START_SECONDS_MAX
-from starverse.node.gang_server import GangServer, Member
+from starverse.node.gang import END_SECONDS_MAX, SILENT_SECONDS_MAX, START_SECONDS_MAX
+from starverse.node.gang_server import ORDER_SECONDS, GangServer, Member
 from starverse.node.sandbox.driver import StartRefused
+
+STOPPED = "stop"
+"""``stopped_by`` where it is the platform's own fault: no node was lost, so nothing is credited."""
 
 Bound = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -33,6 +36,7 @@ class GangHead:
         self._server = GangServer(spec, folder)
         self._start_seconds = start_seconds
         self._gathered = False
+        self._heard_until = self._looked_at = self._stands_since = 0.0
 
     def gather(self, goes_on: Callable[[], bool]) -> tuple[tuple[str, str], ...]:
         """Wait until every companion has come and its sandbox stands; answers each node's address.
@@ -73,17 +77,44 @@ class GangHead:
 
     def trouble(self) -> Trouble | None:
         """What ends the gang though the script goes on."""
-        return find_trouble(self._server.members, self._server.now()) if self._gathered else None
-
-    def trouble_at_end(self) -> Trouble | None:
-        """What explains that the script failed: a companion that is not there either."""
         if not self._gathered:
             return None
-        members, now = self._server.members, self._server.now()
-        away = [member.node for member in members.values() if member.is_away(now) and not member.has_ended()]
-        if away:
-            return Trouble(f"the launcher on {', '.join(away)} was lost", NODE_LOST)
-        return find_trouble(members, now)
+        if self._is_deaf():
+            return Trouble("the head launcher hears its companions no more", STOPPED)
+        return find_trouble(self._server.members, self._server.heard_until)
+
+    def trouble_at_end(self, breathe: Callable[[], None]) -> Trouble | None:
+        """What was wrong as the script ended, whatever its exit code: a companion that was not there then.
+
+        One that may come back is waited for; one that goes from now on is no trouble any more.
+        """
+        if not self._gathered:
+            return None
+        self._catch_up(breathe)
+        suspects = {
+            index
+            for index, member in self._server.members.items()
+            if member.is_away(self._server.heard_until) or member.has_ended() or _has_failed(member)
+        }
+        give_up = self._server.now() + SILENT_SECONDS_MAX
+        while True:
+            now = self._server.heard_until
+            members = {index: self._server.members[index] for index in suspects}
+            trouble = find_trouble(members, now)
+            if trouble is not None or not any(member.is_away(now) for member in members.values()):
+                return trouble
+            if self._server.now() > give_up:
+                return None
+            breathe()
+
+    def _catch_up(self, breathe: Callable[[], None]) -> None:
+        """Until all that came before now was read: two turns, since one may be under way."""
+        give_up = self._server.now() + ORDER_SECONDS
+        for _ in range(2):
+            heard = self._server.heard_until
+            self._server.wake()
+            while self._server.heard_until == heard and self._server.now() < give_up:
+                breathe()
 
     def was_out_of_memory(self) -> bool:
         """Whether on one of the other nodes something was killed for memory; known for sure at the end."""
@@ -103,6 +134,14 @@ class GangHead:
     def turn(self, seconds: float) -> None:
         """Hear the companions where no thread does yet."""
         self._server.step_unless_served(seconds)
+
+    def _is_deaf(self) -> bool:
+        """Whether the thread that hears companions has stood still for long while this one went on."""
+        heard, now = self._server.heard_until, self._server.now()
+        if heard != self._heard_until or now - self._looked_at > SILENT_SECONDS_MAX / 3:
+            self._heard_until, self._stands_since = heard, now
+        self._looked_at = now
+        return self._server.is_served and now - self._stands_since > SILENT_SECONDS_MAX
 
     def _all_gone(self) -> bool:
         members = self._server.members.values()
@@ -132,9 +171,14 @@ def find_trouble(members: Mapping[int, Member], now: float) -> Trouble | None:
     if lost:
         return Trouble(f"the launcher on {', '.join(lost)} was lost", NODE_LOST)
     for member in members.values():
-        if member.has_ended() and member.state is not None:
+        if member.state is not None and (member.has_ended() or _has_failed(member)):
             return _explain(member.node, member.state)
     return None
+
+
+def _has_failed(member: Member) -> bool:
+    """Whether it said that it ends by itself, which it may not have done yet."""
+    return member.state is not None and bool(member.state.failure)
 
 
 def _explain(node: str, state: LauncherState) -> Trouble:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import os
+import resource
 import secrets
 import socket
 import threading
@@ -22,7 +22,15 @@ from typing import Any
 from starverse.domain.workloads.launch import PROTOCOL_VERSION, LauncherState, LaunchSpec
 from starverse.node.addresses import join_host
 from starverse.node.folder import AllocationFolder
-from starverse.node.gang import AWAY_SECONDS_MAX, GANG_SOCKET, SILENT_SECONDS_MAX, HeadFile, Order
+from starverse.node.gang import (
+    AWAY_SECONDS_MAX,
+    GANG_SOCKET,
+    SILENT_SECONDS_MAX,
+    STREAMS_OPEN_MAX,
+    HeadFile,
+    Order,
+)
+from starverse.node.hello import Hello, WayAsked
 from starverse.node.hub import Hub, Peer, Rules
 from starverse.node.unix_sockets import bind_unix
 
@@ -32,6 +40,9 @@ STREAM_SECONDS_MAX = 15.0
 
 STREAMS_MAX = 64
 """Of one node that may wait at once."""
+
+_FILES_FOR_OTHERS = 512
+_FAULT_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,7 @@ class _Stream:
 
     index: int
     since: float
-    waiting: Peer | None
+    waiting: Peer
 
 
 class GangServer:
@@ -83,6 +94,8 @@ class GangServer:
         self._members = {index: Member(name) for index, name in enumerate(spec.node_names) if index}
         self._lines: dict[int, Peer] = {}
         self._streams: dict[str, _Stream] = {}
+        self._joined: dict[str, int] = {}
+        self._heard_until = elapsed()
         self._thread: threading.Thread | None = None
         self._closing = False
         self.own_host = ""
@@ -130,7 +143,7 @@ class GangServer:
         self._closing = True
         if self._thread is not None:
             self._hub.wake()
-            self._thread.join()
+            self._thread.join(ORDER_SECONDS * 5)
         self._hub.close()
         (self._folder.run / GANG_SOCKET).unlink(missing_ok=True)
 
@@ -152,34 +165,54 @@ class GangServer:
         others = [(member.node, member.host) for member in self.members.values()]
         return ((self._spec.node_names[0], self.own_host), *others)
 
+    def wake(self) -> None:
+        """Have what has come read now."""
+        self._hub.wake()
+
     def now(self) -> float:
         """The clock of :class:`Member`'s times."""
         return self._elapsed()
 
+    @property
+    def heard_until(self) -> float:
+        """Up to when everything that companions said was heard: no later time may judge who is silent."""
+        return self._heard_until
+
+    @property
+    def is_served(self) -> bool:
+        """Whether a thread does it."""
+        return self._thread is not None
+
     def _serve(self) -> None:
+        """The thread: whatever happens, it goes on until :meth:`close`."""
         while not self._closing:
-            self._step(ORDER_SECONDS / 2)
+            try:
+                self._step(ORDER_SECONDS / 2)
+            except Exception:
+                self._hub.note_fault()
+                time.sleep(_FAULT_PAUSE_SECONDS)
 
     def _step(self, seconds_max: float) -> None:
         self._hub.step(seconds_max)
+        self._heard_until = self._elapsed()
         self._tend()
 
     # -- lines
 
     def _greet(self, peer: Peer, text: bytes) -> None:
-        hello = json.loads(text)
         if not peer.host:
-            self._begin_stream(peer, int(hello["node_index"]))
+            self._begin_stream(peer, WayAsked.from_json(text.decode()).node_index)
             return
-        if hello["version"] != PROTOCOL_VERSION or hello["allocation_id"] != self._spec.allocation_id:
+        hello = Hello.from_json(text.decode())
+        if hello.version != PROTOCOL_VERSION or hello.allocation_id != self._spec.allocation_id:
             raise ValueError("not of this gang")
-        if not hmac.compare_digest(self._token.encode(), str(hello["token"]).encode()):
+        if not hmac.compare_digest(self._token.encode(), hello.token.encode()):
             raise ValueError("wrong token")
-        if hello["kind"] == "stream":
-            self._join_stream(peer, str(hello["stream"]))
+        if hello.kind == "stream":
+            self._join_stream(peer, hello.stream)
             return
-        index = int(hello["node_index"])
-        if hello["kind"] != "companion" or index not in self._members:
+        index = hello.node_index
+        if hello.kind != "companion" or index not in self._members:
             raise ValueError("no companion of ours")
         earlier = self._lines.pop(index, None)
         if earlier is not None:
@@ -201,10 +234,9 @@ class GangServer:
             if self._lines.get(peer.owner) is peer:
                 del self._lines[peer.owner]
                 self._note(peer.owner, connected=False)
-        elif isinstance(peer.owner, str) and self._streams.get(peer.owner) is not None:
-            stream = self._streams[peer.owner]
-            if stream.waiting is peer:
-                del self._streams[peer.owner]
+        elif isinstance(peer.owner, str):
+            self._streams.pop(peer.owner, None)
+            self._joined.pop(peer.owner, None)
 
     def _note(self, index: int, **news: Any) -> None:
         with self._lock:
@@ -215,8 +247,11 @@ class GangServer:
     def _begin_stream(self, peer: Peer, index: int) -> None:
         """``srun`` wants to speak with the agent of a node; it waits until that node has dialled for it."""
         waiting = sum(stream.index == index for stream in self._streams.values())
-        if index not in self._lines or waiting >= STREAMS_MAX:
+        open_ones = waiting + sum(joined == index for joined in self._joined.values())
+        if index not in self._lines or waiting >= STREAMS_MAX or open_ones >= STREAMS_OPEN_MAX:
             raise ValueError("that node cannot be reached")
+        if len(self._streams) + len(self._joined) >= _streams_of_all_max():
+            raise ValueError("no files for a further way")
         name = secrets.token_urlsafe(16)
         peer.owner = name
         self._streams[name] = _Stream(index, self._elapsed(), peer)
@@ -224,17 +259,18 @@ class GangServer:
         self._due = True
 
     def _join_stream(self, peer: Peer, name: str) -> None:
-        stream = self._streams.pop(name)
-        if stream.waiting is None:
+        stream = self._streams.pop(name, None)
+        if stream is None:
             raise ValueError("nobody waits for it")
         peer.owner = name
+        self._joined[name] = stream.index
         self._hub.join(stream.waiting, peer)
 
     def _tend(self) -> None:
         """Tell companions what is wanted, when it changed or a second went by; give up streams."""
         now = self._elapsed()
         for stream in list(self._streams.values()):
-            if stream.waiting is not None and now - stream.since > STREAM_SECONDS_MAX:
+            if now - stream.since > STREAM_SECONDS_MAX:
                 self._hub.drop(stream.waiting)
         with self._lock:
             order, due = self._order, self._due
@@ -246,6 +282,13 @@ class GangServer:
             names = tuple(name for name, stream in self._streams.items() if stream.index == index)
             if not self._hub.tell(peer, replace(order, streams=names).to_json().encode() + b"\n"):
                 self._due = True
+
+
+def _streams_of_all_max() -> int:
+    """Each takes two of the files that this process may have open."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = files == resource.RLIM_INFINITY
+    return STREAMS_OPEN_MAX * 64 if unlimited else max(STREAMS_MAX, (files - _FILES_FOR_OTHERS) // 2)
 
 
 def own_hosts(node: str) -> tuple[str, ...]:

@@ -8,10 +8,12 @@ be about it at once. :meth:`Hub.step` does what can be done without waiting for 
 from __future__ import annotations
 
 import contextlib
+import errno
 import selectors
 import socket
 import ssl
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,8 +28,8 @@ STRANGERS_MAX = 256
 WAITING_BYTES_MAX = 1 << 20
 """Of a passed-on connection: above this its source is not read until its target has taken some."""
 
-REFUSALS = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What reading a line of a stranger may raise; no such line ends more than its own connection."""
+FAULTS_TOLD_MAX = 20
+"""Of this many that should not be the whole story is written to stderr, so that nobody can fill a disk."""
 
 _READS_MAX = 16
 _SEND_BYTES = 16384
@@ -63,8 +65,8 @@ class Peer:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What a hub does with lines. ``greet`` sets the peer's ``owner`` or raises; ``hear`` gets each further
-    line; what :data:`REFUSALS` lists hangs up. ``gone`` is
-    told of every peer that had an owner."""
+    line. ``ValueError`` and ``OSError`` refuse a line and hang up; so does anything else that is raised, and
+    is told to stderr. ``gone`` is told of every peer that had an owner."""
 
     greet: Callable[[Peer, bytes], None]
     hear: Callable[[Peer, bytes], None]
@@ -85,6 +87,7 @@ class Hub:
         self._strangers: list[Peer] = []
         self._again: set[Peer] = set()
         self._listeners: list[socket.socket] = []
+        self._faults_told = 0
         self.peers: set[Peer] = set()
 
     def listen(self, listener: socket.socket, context: ssl.SSLContext | None = None) -> None:
@@ -104,9 +107,9 @@ class Hub:
         for key, event in self._selector.select(0 if self._again else seconds_max):
             if isinstance(key.data, Peer):
                 if event & selectors.EVENT_WRITE:
-                    self._flush(key.data)
+                    self._for_one(self._flush, key.data)
                 if event & selectors.EVENT_READ and key.data in self.peers:
-                    self._read(key.data)
+                    self._for_one(self._read, key.data)
             elif key.data is not None:
                 self._accept(*key.data)
             else:
@@ -115,7 +118,13 @@ class Hub:
         again, self._again = self._again, set()
         for peer in again:
             if peer in self.peers:
-                self._read(peer)
+                self._for_one(self._read, peer)
+
+    def note_fault(self) -> None:
+        """Tell of the exception that is being handled, which nobody expected."""
+        self._faults_told += 1
+        if self._faults_told <= FAULTS_TOLD_MAX:
+            traceback.print_exc()
 
     def tell(self, peer: Peer, line: bytes) -> bool:
         """Send a line; ``False`` where an earlier one is still on its way or nobody is there."""
@@ -166,7 +175,10 @@ class Hub:
             partner.partner, partner.closing = None, True
             self._flush(partner)
         if peer.owner is not None:
-            self._rules.gone(peer)
+            try:
+                self._rules.gone(peer)
+            except Exception:
+                self.note_fault()
 
     def close(self) -> None:
         """Hang up on everybody and listen no more."""
@@ -183,7 +195,9 @@ class Hub:
     def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE) and self._strangers:
+                self.drop(self._strangers[0])
             return
         try:
             connection.setblocking(False)
@@ -198,7 +212,15 @@ class Hub:
             self.drop(self._strangers[0])
         peer = Peer(connection, self._elapsed())
         self._strangers.append(peer)
-        self._add(peer)
+        self._for_one(self._add, peer)
+
+    def _for_one(self, act: Callable[[Peer], None], peer: Peer) -> None:
+        """Whatever goes wrong with one connection ends that one and no other."""
+        try:
+            act(peer)
+        except Exception:
+            self.note_fault()
+            self.drop(peer)
 
     def _add(self, peer: Peer) -> None:
         self.peers.add(peer)
@@ -267,7 +289,10 @@ class Hub:
                     self._strangers.remove(peer)
             else:
                 self._rules.hear(peer, line)
-        except REFUSALS:
+        except (ValueError, OSError):
+            self.drop(peer)
+        except Exception:
+            self.note_fault()
             self.drop(peer)
 
     def _is_full(self, peer: Peer) -> bool:

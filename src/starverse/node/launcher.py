@@ -318,12 +318,12 @@ class Launcher:
         self.channel.finish(self.state, self.clock.now())
 
     def _finish_gang(self) -> None:
-        """End the ranks of all nodes; a script that failed may have done so since one of them was lost."""
+        """End the ranks of all nodes; a script that ended may have done so since one of them was lost."""
         if self.gang is None:
             return
-        if self.state.exit_code != 0 and not self.state.stopped_by and not self.state.failure:
-            trouble = self.gang.trouble_at_end()
-            if trouble is not None:
+        if not self.state.stopped_by and not self.state.failure:
+            trouble = self.gang.trouble_at_end(self._breathe)
+            if trouble is not None and (trouble.stopped_by or self.state.exit_code != 0):
                 self._say(trouble.text)
                 self.state = replace(
                     self.state,
