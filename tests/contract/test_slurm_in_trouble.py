@@ -403,6 +403,38 @@ def test_by_slurmrestd_alone_a_job_that_would_be_requeued_is_refused_and_does_no
             site.close()
 
 
+@pytest.mark.parametrize("transport", ["commands", "rest"])
+def test_a_submit_for_a_node_that_is_away_waits_in_the_queue_and_is_no_refusal(
+    lab: SlurmLab, tmp_path: Path, transport: str
+) -> None:
+    site = Site(lab, tmp_path, transport=transport)
+    try:
+        site.engine.nodes()
+        lab.set_node("gpu002", "drain")
+        spec = site.build("patient", SHORT, node="gpu002")
+        until(lambda: _submits(site, spec), "the submit")
+        assert site.queue() == ["patient"]
+        lab.set_node("gpu002", "resume")
+        site.until("patient", Presence.ENDED)
+        assert site.count_starts(spec) == 1
+    finally:
+        site.close()
+
+
+def test_a_controller_that_is_just_coming_back_refuses_nothing(lab: SlurmLab, tmp_path: Path) -> None:
+    site = Site(lab, tmp_path, transport="rest")
+    try:
+        site.engine.nodes()
+        lab.kill_controller()
+        lab.start_controller()
+        spec = site.build("early", SHORT)
+        until(lambda: _submits(site, spec), "the submit")  # a refusal would be raised
+        site.until("early", Presence.ENDED)
+        assert site.count_starts(spec) == 1
+    finally:
+        site.close()
+
+
 def test_a_job_that_somebody_requeues_is_gone_and_runs_no_second_time(site: Site) -> None:
     spec = site.submit("pushed", node="gpu002")
     site.until_running("pushed")

@@ -123,21 +123,71 @@ def test_without_names_of_nodes_and_features_nothing_is_submitted(make: Callable
     [
         (500, {"errors": [{"error": "Requested node configuration is not available"}]}, SlurmRefused),
         (500, {"errors": [{"error": "Invalid feature specification"}]}, SlurmRefused),
+        (500, {"errors": [{"error": "Required node not available (down, drained)"}]}, SlurmUnavailable),
         (500, {"errors": [{"error": "Unspecified error", "description": "Failed"}]}, SlurmUnavailable),
         (500, {"errors": [{"error": "Invalid authentication credential"}]}, SlurmUnavailable),
         (502, "<html>bad gateway</html>", SlurmUnavailable),
         (200, {"errors": []}, SlurmUnavailable),
     ],
-    ids=["no such node", "no such feature", "unspecified", "credential", "a proxy", "no number"],
+    ids=[
+        "no such node",
+        "no such feature",
+        "a node not heard yet",
+        "unspecified",
+        "credential",
+        "a proxy",
+        "no number",
+    ],
 )
 def test_a_submit_is_sent_once_whatever_comes_back(
     make: Callable[[Wire], Rest], status: int, body: Any, kind: type[Exception]
 ) -> None:
     wire = Wire(40)
     wire.answers["POST /slurm/v0.0.40/job/submit"] = [(status, body)]
+    wire.answers["GET /slurm/v0.0.40/jobs"] = [(200, {"jobs": []})]
     with pytest.raises(kind):
         make(wire).submit(REQUEST)
     assert len(wire.paths("POST")) == 1
+
+
+def test_a_job_that_is_complained_of_and_queued_all_the_same_is_submitted(
+    make: Callable[[Wire], Rest],
+) -> None:
+    wire = Wire(40)
+    error = {"errors": [{"error": "Required node not available (down, drained or reserved)"}]}
+    wire.answers["POST /slurm/v0.0.40/job/submit"] = [(500, error)]
+    wire.answers["GET /slurm/v0.0.40/jobs"] = [
+        (200, {"jobs": [{"job_id": 8, "name": "a-1", "job_state": ["PENDING"]}]})
+    ]
+    assert make(wire).submit(REQUEST) == "8"
+
+
+def test_a_job_that_is_forgotten_right_after_its_submit_is_asked_for_again(
+    make: Callable[[Wire], Rest],
+) -> None:
+    wire = Wire(38)
+    wire.answers["POST /slurm/v0.0.38/job/submit"] = [(200, {"job_id": 7})]
+    wire.answers["GET /slurm/v0.0.38/job/7"] = [(500, {"errors": [{"error": "Invalid job id specified"}]})]
+    with pytest.raises(SlurmUnavailable, match="Invalid job id"):
+        make(wire).submit(replace(REQUEST, pins_by_feature=True))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "hint"),
+    [
+        (500, {"errors": [{"error": "Unspecified error", "errno": -1}]}, True),
+        (401, "Authentication failure", True),
+        (500, {"errors": [{"error": "Zero Bytes were transmitted or received"}]}, False),
+    ],
+)
+def test_where_it_may_be_the_token_the_settings_to_check_are_named(
+    make: Callable[[Wire], Rest], status: int, body: Any, hint: bool
+) -> None:
+    wire = Wire(38)
+    wire.answers["GET /slurm/v0.0.38/nodes"] = [(status, body)]
+    with pytest.raises(SlurmUnavailable) as raised:
+        make(wire).nodes()
+    assert ("slurm.jwt_key" in raised.value.detail) is hint
 
 
 def test_who_was_not_let_in_comes_again_with_a_new_token(make: Callable[[Wire], Rest]) -> None:

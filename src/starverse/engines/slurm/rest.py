@@ -27,7 +27,9 @@ OLDEST, NAMES_NODES_FROM = 37, 39
 _NO = re.compile(r"Invalid|not available|not permitted|denied|violates|Unable to process|Unknown key|parsing")
 """Complaints that are an answer; after any other one nothing is known of what was asked."""
 _TOKEN = re.compile(r"authenticat|credential|token", re.IGNORECASE)
-_UNKNOWN_JOB = "Invalid job id"
+_NOTHING_SAID = ("", "Unspecified error")
+"""All that Slurm 22.05 says to a bad token, with 500."""
+_UNKNOWN_JOB, _NODE_AWAY = "Invalid job id", "Required node not available"
 
 
 class Rest:
@@ -80,13 +82,26 @@ class Rest:
                 f"slurmrestd v0.0.{self._version} cannot pin a job to {', '.join(request.nodes)}",
                 hint="give each node its own name as a feature, or set slurm.transport to commands",
             )
-        answer = self._ask("POST", "job/submit", submission(request, self._version))
-        number = answer.get("job_id") or (answer.get("result") or {}).get("job_id")
+        try:
+            answer = self._ask("POST", "job/submit", submission(request, self._version))
+            number = answer.get("job_id") or (answer.get("result") or {}).get("job_id")
+        except SlurmRefused as error:
+            number = self._queued_all_the_same(request.name, error)
         if not number:
             raise SlurmUnavailable("slurmrestd took the job and named no number")
         if not self.forbids_requeue():
             self._refuse_requeue(request.name, str(number))
         return str(number)
+
+    def _queued_all_the_same(self, name: str, error: SlurmRefused) -> str:
+        """The number of a job that slurmrestd complains of although Slurm queued it: its node is down, or was
+        not heard yet by a controller that has just come back (measured on 22.05). Raises what else it is."""
+        queued = [job.job_id for job in self.find(name) if not job.over]
+        if queued:
+            return queued[0]
+        if _NODE_AWAY in error.detail:
+            raise SlurmUnavailable(error.detail) from error
+        raise error
 
     def forbids_requeue(self) -> bool:
         """Whether a submit can say that Slurm must not start the job again. v0.0.38 takes the mere presence
@@ -95,7 +110,10 @@ class Rest:
 
     def _refuse_requeue(self, name: str, number: str) -> None:
         """A job that Slurm would start again by itself after the death of a node is not left there."""
-        found = read_rest_jobs(self._ask("GET", f"job/{number}"))
+        try:
+            found = read_rest_jobs(self._ask("GET", f"job/{number}"))
+        except SlurmRefused as error:  # a controller that came back just now may have forgotten it
+            raise SlurmUnavailable(f"slurmrestd took the job, and now: {error.detail}") from error
         if any(job.requeues for job in found if job.name == name):
             self.cancel(name)
             raise SlurmRefused(
@@ -136,7 +154,9 @@ class Rest:
             try:
                 response = self._client.request(method, path, json=body, headers=headers)
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                raise SlurmUnreached(f"slurmrestd at {self._url} is not there: {error}") from error
+                raise SlurmUnreached(
+                    f"slurmrestd at {self._url} is not there: {error}; check slurm.rest_url"
+                ) from error
             except httpx2.HTTPError as error:
                 raise SlurmUnavailable(
                     f"slurmrestd at {self._url}: {type(error).__name__} {error}"
@@ -154,7 +174,10 @@ class Rest:
                 raise SlurmRefused(f"slurmrestd: {complaints}")
             if attempt == 2 or (method != "GET" and response.status_code != 401):
                 break
-        raise SlurmUnavailable(f"slurmrestd: HTTP {response.status_code} {complaints}".strip())
+        said = f"slurmrestd: HTTP {response.status_code} {complaints}".strip()
+        if response.status_code == 401 or complaints in _NOTHING_SAID or _TOKEN.search(complaints):
+            said += f"; does it take the token of {self._tokens.user}? check slurm.jwt_key and slurm.user"
+        raise SlurmUnavailable(said)
 
 
 def submission(request: JobRequest, version: int) -> dict[str, Any]:
