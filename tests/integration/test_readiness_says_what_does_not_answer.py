@@ -61,12 +61,16 @@ def test_an_engine_that_is_away_is_told_and_stops_no_request(world: World) -> No
     driver.run_once("inventory")
     told = client.get("/readyz")
     assert told.status_code == 200
-    assert told.json() == {"status": "degraded", "reasons": ["the engine does not answer"]}
-    assert client.get("/api/v1/admin/status", headers=signed).json()["engine"]["answers"] is False
+    reason = "the engine does not answer (starverse admin status says why)"
+    assert told.json() == {"status": "degraded", "reasons": [reason]}
+    engine = client.get("/api/v1/admin/status", headers=signed).json()["engine"]
+    assert engine["answers"] is False
+    assert "EngineUnavailable" in engine["trouble"]
     assert client.get("/api/v1/offers", headers=signed).status_code == 200
     troubles.clear()
     driver.run_once("inventory")
     assert client.get("/readyz").json()["status"] == "ok"
+    assert client.get("/api/v1/admin/status", headers=signed).json()["engine"]["trouble"] == ""
 
 
 def test_nothing_is_declared_dead_for_lack_of_news(world: World) -> None:

@@ -14,7 +14,7 @@ from starverse.app.etags import require_version
 from starverse.app.identity import Identity
 from starverse.app.offers import NodeView, node_view
 from starverse.app.platform import Platform
-from starverse.app.readiness import engine_is_away
+from starverse.app.readiness import engine_is_away, engine_trouble
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page, ReconcilerStatus
 from starverse.db import ledger, nodes, teams
 from starverse.db.events import Event, StoredEvent, newest, record
@@ -71,13 +71,14 @@ class LedgerAccountView:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """The engine, whether it answered its loops last, and what it cannot do."""
+    """The engine, whether it answered its loops last and what it said if not, and what it cannot do."""
 
     name: str
     answers: bool
     binds_cards: bool
     multi_node: bool
     cannot: tuple[str, ...]
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +119,10 @@ def status(platform: Platform, reconcilers: Sequence[ReconcilerStatus]) -> Statu
     free = bytes_free(platform)
     reserve = platform.settings.disk_reserve_bytes
     able, answers = platform.engine.capabilities, not engine_is_away(reconcilers)
+    trouble = engine_trouble(reconcilers)
     return StatusView(
         now=platform.clock.now(),
-        engine=EngineStatus(able.name, answers, able.binds_cards, able.multi_node, able.cannot),
+        engine=EngineStatus(able.name, answers, able.binds_cards, able.multi_node, able.cannot, trouble),
         disk=DiskStatus(free, reserve, free < reserve),
         database=platform.database.kind,
         servers=tuple(server.api_url for server in platform.servers()),

@@ -22,7 +22,11 @@ def readiness(platform: Platform, reconcilers: Sequence[ReconcilerStatus]) -> Re
     """An engine that is away keeps nobody from submitting and reading: that is said, and requests go on."""
     if not platform.database.now_answers():
         return Readiness(False, ("the database does not answer",))
-    reasons = ["the engine does not answer"] if engine_is_away(reconcilers) else []
+    reasons = (
+        ["the engine does not answer (starverse admin status says why)"]
+        if engine_is_away(reconcilers)
+        else []
+    )
     failing = [status.name for status in reconcilers if not status.healthy and not status.away]
     reasons += [f"failing: {', '.join(failing)}"] if failing else []
     return Readiness(True, tuple(reasons))
@@ -31,3 +35,8 @@ def readiness(platform: Platform, reconcilers: Sequence[ReconcilerStatus]) -> Re
 def engine_is_away(reconcilers: Sequence[ReconcilerStatus]) -> bool:
     """Whether a loop was not answered by the engine in its last round."""
     return any(status.away == "engine" for status in reconcilers)
+
+
+def engine_trouble(reconcilers: Sequence[ReconcilerStatus]) -> str:
+    """What the engine said to the loop that it did not answer, for operators; ``""`` where it answers."""
+    return next((status.message for status in reconcilers if status.away == "engine"), "")

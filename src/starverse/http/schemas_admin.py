@@ -137,13 +137,15 @@ class ReconcilerOut(Out):
 
 
 class EngineOut(Out):
-    """The engine, whether it answered its loops last, and what it cannot do."""
+    """The engine, whether it answered its loops last and what it said if not (``trouble``), and what it
+    cannot do."""
 
     name: str
     answers: bool
     binds_cards: bool
     multi_node: bool
     cannot: list[str]
+    trouble: str
 
 
 class DiskOut(Out):
