@@ -83,7 +83,9 @@ class SlurmSection(_Section):
     user: str = Field("", description="Name of the server's Unix user for slurmrestd; none: looked up")
     partitions: str = Field("", description="Partitions that are the platform's own, with commas; none: all")
     models: str = Field("", description="Card models of gres types: nvidia_a100=a100-80g,x=rtx4090")
-    unix_users: str = Field("", description="Unix users that workloads of teams run as: TEAM=USER,...")
+    unix_users: str = Field(
+        "", description="Unix users that workloads of teams, by id or name, run as: TEAM=USER,..."
+    )
     python: str = Field("", description="Python with starverse on the nodes; none: the server's own")
     cards_declared: bool = Field(False, description="Whether the cluster's cards are not really there")
     poll_seconds: float = Field(1.0, ge=0.1, description="How often the queue is looked at")

@@ -27,6 +27,7 @@ from starverse.app.price_books import unpriced_pools
 from starverse.app.run_folder import RunFolder
 from starverse.app.secret_files import read_or_make_secret
 from starverse.app.servers import KnownServers, Server, require_same_data
+from starverse.app.teams import ids_of_teams
 from starverse.config import Config
 from starverse.db.hints import Hints
 from starverse.db.maintenance.filling import shown_url
@@ -205,6 +206,8 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
             channel_ca=tls.authority() if tls else "",
         )
         _prepare_database(platform, known.me)
+        if isinstance(engine, SlurmEngine):
+            _name_unix_users(platform, engine)
         engine.on_news(lambda: wakeups.wake("observe"))
         _start_engine(engine, config)
         stack.callback(engine.close)
@@ -249,6 +252,13 @@ def _prepare_database(platform: Platform, me: Server) -> None:
         require_same_data(platform.database, me, LEASE_SECONDS)
         bootstrap.prepare(platform)
         ensure_operator(platform)
+
+
+def _name_unix_users(platform: Platform, engine: SlurmEngine) -> None:
+    """Raises ``Invalid`` where ``slurm.unix_users`` names no team: another user would be taken."""
+    users = engine.unix_users
+    ids = ids_of_teams(platform, users, "slurm.unix_users")
+    engine.unix_users = {ids[team]: user for team, user in users.items()}
 
 
 def _make_driver(stack: ExitStack, platform: Platform, known: KnownServers) -> Driver:

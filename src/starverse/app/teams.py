@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -67,6 +68,24 @@ def free_name(connection: Connection, email: str) -> str:
         name = f"{stem}-{number}"
         number += 1
     return name
+
+
+def ids_of_teams(platform: Platform, given: Iterable[str], place: str) -> dict[str, TeamId]:
+    """The id of each team that an operator names by its id or its name; ``place`` is the setting.
+
+    Raises :class:`Invalid` with every one that there is no team of.
+    """
+    found, faults = {}, []
+    with platform.database.read() as connection:
+        for words in given:
+            team = teams.get_team(connection, TeamId(words)) or teams.find_team(connection, words)
+            if team is None:
+                faults.append(FieldFault(place, words, "the id or the name of a team that there is"))
+            else:
+                found[words] = team.id
+    if faults:
+        raise Invalid(faults=faults, hint="starverse admin team ls")
+    return found
 
 
 def give_signup_credit(

@@ -61,8 +61,7 @@ class SlurmEngine(FolderEngine):
     ) -> None:
         super().__init__(data, open_channel)
         self._settings = settings
-        for team_id in settings.unix_users:
-            unix_uid_of(settings, team_id, None)  # what is not safe is said at the start
+        self.unix_users = settings.unix_users
         self._slurm = transport or connect(settings)
         self._cannot = cannot
         self._watch = QueueWatch(self._load_queue, self._news, settings.poll_seconds)
@@ -74,6 +73,18 @@ class SlurmEngine(FolderEngine):
         self._nodes_back_off = BackOff(settings.poll_seconds)
         self._submit_back_off = BackOff(settings.poll_seconds)
         self._absent: dict[str, tuple[float, float]] = {}
+
+    @property
+    def unix_users(self) -> Mapping[str, str]:
+        """Whom the workloads of teams run as, by team id. What is not safe is refused when it is set."""
+        return self._settings.unix_users
+
+    @unix_users.setter
+    def unix_users(self, users: Mapping[str, str]) -> None:
+        settings = replace(self._settings, unix_users=users)
+        for team_id in users:
+            unix_uid_of(settings, team_id, None)
+        self._settings = settings
 
     @property
     def capabilities(self) -> Capabilities:
