@@ -176,6 +176,50 @@ def test_a_submit_that_comes_after_its_cancel_starts_nothing(world: World) -> No
     assert not world.engine.starts
 
 
+class HangingEngine(EngineAround):
+    """Its answers reach a server that hangs: what is done with them comes later."""
+
+    def __init__(self, engine: FakeEngine, before_judging: Callable[[], None]) -> None:
+        super().__init__(engine)
+        self.before_judging = before_judging
+
+    def observe(self, allocation_ids: Collection[str]) -> Mapping[str, Observation]:
+        seen = self.inner.observe(allocation_ids)
+        self.before_judging()
+        return seen
+
+
+@pytest.mark.parametrize("claims", [True, False], ids=["while it was starting", "before it was submitted"])
+def test_what_a_server_saw_before_it_hung_makes_no_start_late(world: World, claims: bool) -> None:
+    """Ready in time, while the server that looked at it hangs until that time is over."""
+    lab = world.team("lab")
+    world.plan("train", start_seconds=5, run_seconds=9000)
+    job = world.submit(lab, name="train")
+    world.run_reconciler("schedule")
+    allocation = open_runs(world)["train"]
+    submitted: list[LaunchSpec] = []
+
+    class Keeping(EngineAround):
+        def submit(self, launch: LaunchSpec) -> None:
+            submitted.append(launch)
+
+    keeping: Any = Keeping(world.engine)
+    assert start(dataclasses.replace(world.platform, engine=keeping), allocation)
+    if claims:
+        world.engine.submit(submitted[0])
+
+    def hang() -> None:
+        world.engine.submit(submitted[0])
+        world.clock.advance(seconds=10)
+        world.engine.advance()
+        world.clock.advance(seconds=world.platform.settings.start_timeout_seconds + 600)
+
+    hanging: Any = HangingEngine(world.engine, hang)
+    assert observe_all(dataclasses.replace(world.platform, engine=hanging), Watch()) == ""
+    world.run(10)
+    assert world.job(lab, job.number).state is JobState.RUNNING
+
+
 class FailingDatabase(Database):
     """Meets an error that nobody expected while one job is placed."""
 

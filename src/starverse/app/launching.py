@@ -107,9 +107,15 @@ def start_within_seconds(connection: Connection, platform: Platform, job: Job) -
     return seconds + min(RESTORE_SECONDS_MAX, restores)
 
 
-def is_too_late(platform: Platform, allocation: Allocation, slack_seconds: float = 0) -> bool:
-    """Whether its time to start is over, counted as its money is held: from the placement."""
-    passed = platform.clock.now() - allocation.placed_at - timedelta(seconds=slack_seconds)
+def is_too_late(
+    platform: Platform, allocation: Allocation, slack_seconds: float = 0, *, seen_at: datetime | None = None
+) -> bool:
+    """Whether its time to start is over, counted as its money is held: from the placement.
+
+    ``seen_at``: when its engine was asked, for judging by the answer; ``None`` is now.
+    """
+    now = platform.clock.now() if seen_at is None else seen_at
+    passed = now - allocation.placed_at - timedelta(seconds=slack_seconds)
     if passed < timedelta(seconds=platform.settings.start_timeout_seconds):
         return False
     with platform.database.read() as connection:

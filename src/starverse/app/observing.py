@@ -14,7 +14,7 @@ from starverse.app.binding import follow_binding, is_proven, note_fault, read_bi
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late
 from starverse.app.one_by_one import each
-from starverse.app.overdue import MARGIN_SECONDS, Watch, why_overdue
+from starverse.app.overdue import MARGIN_SECONDS, Watch, Witness, why_overdue
 from starverse.app.platform import Platform
 from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.pricing.open_hours import window_end
@@ -36,6 +36,7 @@ def observe_all(platform: Platform, watch: Watch) -> str:
     watch.keep_only([a.id for a in open_ones])
     if not open_ones:
         return ""
+    asked_at = platform.clock.now()  # an answer is judged as of then: this server may hang before it judges
     seen = platform.engine.observe([a.id for a in open_ones])
     alive = list(_signs_of_life(seen))
     if alive:
@@ -56,8 +57,9 @@ def observe_all(platform: Platform, watch: Watch) -> str:
             if wrong and starting and is_proven(platform, allocation, observation.state, bindings, open_ones):
                 return _wrongly_bound(platform, allocation, wrong)
         if observation.presence is Presence.ALIVE and observation.state is not None:
-            return _alive(platform, allocation, job, observation.state, watch)
-        return _not_alive(platform, allocation, job, observation)
+            witness = watch.look(allocation, observation.state.alive_at, asked_at)
+            return _alive(platform, allocation, job, observation.state, witness, asked_at)
+        return _not_alive(platform, allocation, job, observation, asked_at)
 
     return ", ".join(each(open_ones, look))
 
@@ -70,8 +72,10 @@ def _signs_of_life(seen: Mapping[str, Observation]) -> Iterator[tuple[str, datet
                 yield allocation_id, _instant(observation.state.alive_at)
 
 
-def _not_alive(platform: Platform, allocation: Allocation, job: Job, observation: Observation) -> str:
-    state, now = observation.state, platform.clock.now()
+def _not_alive(
+    platform: Platform, allocation: Allocation, job: Job, observation: Observation, now: datetime
+) -> str:
+    state = observation.state
     if observation.presence is Presence.ENDED and state is not None:
         return _ended(platform, allocation, job, state)
     if observation.presence is Presence.GONE:
@@ -82,17 +86,23 @@ def _not_alive(platform: Platform, allocation: Allocation, job: Job, observation
     return ""
 
 
-def _alive(platform: Platform, allocation: Allocation, job: Job, state: LauncherState, watch: Watch) -> str:
+def _alive(
+    platform: Platform,
+    allocation: Allocation,
+    job: Job,
+    state: LauncherState,
+    witness: Witness,
+    seen_at: datetime,
+) -> str:
     """Its launcher holds the claim: follow it, tell it what is wanted, end it where it hangs."""
     starting = allocation.state is AllocationState.STARTING
     if starting and state.ready_at is not None:
         record_ready(platform, allocation.id, _instant(state.ready_at), _instant(state.alive_at))
-    late = starting and state.ready_at is None and is_too_late(platform, allocation)
-    witness = watch.look(allocation, state.alive_at, platform.clock.now())
+    late = starting and state.ready_at is None and is_too_late(platform, allocation, seen_at=seen_at)
     why = why_overdue(allocation, job, state, witness, platform.settings)
     if not why and late:
         slack = platform.settings.kill_after_seconds + MARGIN_SECONDS
-        why = "does not start" if is_too_late(platform, allocation, slack) else ""
+        why = "does not start" if is_too_late(platform, allocation, slack, seen_at=seen_at) else ""
     if why:
         ended = "it was ended" if _clean(platform, allocation) else "it resists"
         return f"the launcher of {allocation.id} {why}; {ended}"
@@ -262,7 +272,7 @@ def _not_there(platform: Platform, allocation: Allocation, observation: Observat
         if lease_over and _clean(platform, allocation) and observation.presence is Presence.UNKNOWN:
             return _forgotten(platform, allocation)
         return ""
-    if not stopped and not is_too_late(platform, allocation):
+    if not stopped and not is_too_late(platform, allocation, seen_at=now):
         return ""
     # Its id is revoked before its cards are free: a start that is under way at this moment comes to nothing.
     if not _clean(platform, allocation) or observation.presence is Presence.ACCEPTED:
