@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from starverse.domain.workloads.launch import NODE_LOST, LauncherState, LaunchSpec
 from starverse.node.deadlines import Notice
@@ -36,7 +37,7 @@ class GangHead:
         self._server = GangServer(spec, folder)
         self._start_seconds = start_seconds
         self._gathered = False
-        self._heard_until = self._looked_at = self._stands_since = 0.0
+        self._lookout = Lookout(self._server)
 
     def gather(self, goes_on: Callable[[], bool]) -> tuple[tuple[str, str], ...]:
         """Wait until every companion has come and its sandbox stands; answers each node's address.
@@ -77,8 +78,79 @@ class GangHead:
 
     def trouble(self) -> Trouble | None:
         """What ends the gang though the script goes on."""
-        if not self._gathered:
-            return None
+        return self._lookout.trouble() if self._gathered else None
+
+    def trouble_at_end(self, breathe: Callable[[], None]) -> Trouble | None:
+        """What was wrong as the script ended, whatever its exit code."""
+        return self._lookout.trouble_at_end(breathe) if self._gathered else None
+
+    def was_out_of_memory(self) -> bool:
+        """Whether on one of the other nodes something was killed for memory; known for sure at the end."""
+        states = [member.state for member in self._server.members.values()]
+        return any(state is not None and state.out_of_memory for state in states)
+
+    def finish(self, breathe: Callable[[], None], still_has_time: Callable[[], bool]) -> None:
+        """End what is left everywhere: at once, or where ``still_has_time`` when its time is over."""
+        while still_has_time() and not self._all_gone():
+            breathe()
+        self._server.order(end=True)
+        give_up = self._server.now() + END_SECONDS_MAX
+        while not self._all_gone() and self._server.now() < give_up:
+            breathe()
+        self._server.close()
+
+    def turn(self, seconds: float) -> None:
+        """Hear the companions where no thread does yet."""
+        self._server.step_unless_served(seconds)
+
+    def _all_gone(self) -> bool:
+        members = self._server.members.values()
+        return all(member.has_ended() or not member.connected for member in members)
+
+    def _wait(self, is_there: Callable[[Member], bool], did: str, goes_on: Callable[[], bool]) -> bool:
+        give_up = self._server.now() + self._start_seconds
+        while True:
+            members = self._server.members
+            for member in members.values():
+                if member.state is not None and (member.state.failure or member.has_ended()):
+                    raise StartRefused(_explain(member.node, member.state).text)
+            missing = [member.node for member in members.values() if not is_there(member)]
+            if not missing:
+                return True
+            if self._server.now() > give_up:
+                raise StartRefused(
+                    f"no launcher {did} on {', '.join(missing)} within {self._start_seconds:.0f} s"
+                )
+            if not goes_on():
+                return False
+
+
+class Heard(Protocol):
+    """What a lookout asks of the server that hears companions; see :class:`GangServer`."""
+
+    @property
+    def members(self) -> Mapping[int, Member]: ...
+
+    @property
+    def heard_until(self) -> float: ...
+
+    @property
+    def is_served(self) -> bool: ...
+
+    def now(self) -> float: ...
+
+    def wake(self) -> None: ...
+
+
+class Lookout:
+    """Judges by what was heard, up to when it was heard: a head that stands still has lost nobody."""
+
+    def __init__(self, server: Heard) -> None:
+        self._server = server
+        self._heard_until = self._looked_at = self._stands_since = 0.0
+
+    def trouble(self) -> Trouble | None:
+        """What ends the gang though the script goes on."""
         if self._is_deaf():
             return Trouble("the head launcher hears its companions no more", STOPPED)
         return find_trouble(self._server.members, self._server.heard_until)
@@ -88,8 +160,6 @@ class GangHead:
 
         One that may come back is waited for; one that goes from now on is no trouble any more.
         """
-        if not self._gathered:
-            return None
         self._catch_up(breathe)
         suspects = {
             index
@@ -116,25 +186,6 @@ class GangHead:
             while self._server.heard_until == heard and self._server.now() < give_up:
                 breathe()
 
-    def was_out_of_memory(self) -> bool:
-        """Whether on one of the other nodes something was killed for memory; known for sure at the end."""
-        states = [member.state for member in self._server.members.values()]
-        return any(state is not None and state.out_of_memory for state in states)
-
-    def finish(self, breathe: Callable[[], None], still_has_time: Callable[[], bool]) -> None:
-        """End what is left everywhere: at once, or where ``still_has_time`` when its time is over."""
-        while still_has_time() and not self._all_gone():
-            breathe()
-        self._server.order(end=True)
-        give_up = self._server.now() + END_SECONDS_MAX
-        while not self._all_gone() and self._server.now() < give_up:
-            breathe()
-        self._server.close()
-
-    def turn(self, seconds: float) -> None:
-        """Hear the companions where no thread does yet."""
-        self._server.step_unless_served(seconds)
-
     def _is_deaf(self) -> bool:
         """Whether the thread that hears companions has stood still for long while this one went on."""
         heard, now = self._server.heard_until, self._server.now()
@@ -142,27 +193,6 @@ class GangHead:
             self._heard_until, self._stands_since = heard, now
         self._looked_at = now
         return self._server.is_served and now - self._stands_since > SILENT_SECONDS_MAX
-
-    def _all_gone(self) -> bool:
-        members = self._server.members.values()
-        return all(member.has_ended() or not member.connected for member in members)
-
-    def _wait(self, is_there: Callable[[Member], bool], did: str, goes_on: Callable[[], bool]) -> bool:
-        give_up = self._server.now() + self._start_seconds
-        while True:
-            members = self._server.members
-            for member in members.values():
-                if member.state is not None and (member.state.failure or member.has_ended()):
-                    raise StartRefused(_explain(member.node, member.state).text)
-            missing = [member.node for member in members.values() if not is_there(member)]
-            if not missing:
-                return True
-            if self._server.now() > give_up:
-                raise StartRefused(
-                    f"no launcher {did} on {', '.join(missing)} within {self._start_seconds:.0f} s"
-                )
-            if not goes_on():
-                return False
 
 
 def find_trouble(members: Mapping[int, Member], now: float) -> Trouble | None:
