@@ -7,6 +7,7 @@ import pytest
 from starverse.app import auth
 from starverse.app.rate_limits import AttemptLimits
 from starverse.http.app import make_app
+from starverse.http.middleware import BODY_BYTES_MAX
 from starverse.testing.http_sites import PASSWORD, PREFIX, Site
 
 
@@ -173,7 +174,7 @@ def test_health_ids_and_headers(site: Site) -> None:
 
 
 def test_a_body_over_the_limit_is_refused(site: Site) -> None:
-    big = {"email": "a@example.org", "password": "x" * (5 * 1024**2)}
+    big = {"email": "a@example.org", "password": "x" * BODY_BYTES_MAX}
     answer = site.client().post(f"{PREFIX}/accounts", json=big)
     assert answer.status_code == 413
     assert answer.json()["code"] == "too_large"
