@@ -289,8 +289,54 @@ def test_a_script_that_fails_since_a_companion_was_killed_is_a_lost_node_too(gan
     assert (report.stopped_by, report.failure) == (NODE_LOST, "the launcher on gpu002 was lost"), made.tell()
 
 
-def test_a_node_that_goes_down_is_a_lost_node(gang: MakeGang) -> None:
-    made = gang("srun -N2 sh -c 'echo up $SLURM_PROCID; exec sleep 300'\n")
+def test_a_script_that_ends_well_though_a_companion_was_killed_is_a_lost_node_too(gang: MakeGang) -> None:
+    made = gang("srun -N2 sh -c 'echo up $SLURM_PROCID; exec sleep 300'; echo end\n")
+    made.start()
+    made.until(lambda: "up 0" in made.log and "up 1" in made.log)
+    made.kill(1)
+    report = made.wait()
+    assert (report.exit_code, report.stopped_by) == (0, NODE_LOST), made.tell()
+    assert "end" in made.log.splitlines()
+    assert end_cause(EndFacts(report)) == (EndCause.NODE_LOST, "the launcher on gpu002 was lost")
+
+
+SAYS_NONSENSE = """import socket, time
+for line in (b'{"node_index": 1e999}', b'{"node_index": null}', b"[" * 4000, b"\\xff", b'{"node_index": 1}'):
+    with socket.socket(socket.AF_UNIX) as to_head:
+        to_head.connect("/run/starverse/gang.sock")
+        to_head.sendall(line + b"\\n")
+        time.sleep(0.1)
+"""
+
+
+def test_a_workload_that_talks_nonsense_to_its_head_loses_no_node(gang: MakeGang) -> None:
+    script = python(SAYS_NONSENSE, "nonsense.py") + '"$STARVERSE_PYTHON" nonsense.py\nsleep 5\n'
+    made = gang(script + "srun -N2 sh -c 'echo still $SLURM_PROCID'\n")
+    report = run(made)
+    assert (report.exit_code, report.stopped_by, report.failure) == (0, "", ""), made.tell()
+    assert {"still 0", "still 1"} <= set(made.log.splitlines())
+
+
+def test_more_ways_to_a_node_than_it_has_room_for_lose_no_node(gang: MakeGang) -> None:
+    code = """import socket, time
+held = []
+for _ in range(300):
+    held.append(socket.socket(socket.AF_UNIX))
+    held[-1].connect("/run/starverse/gang.sock")
+    held[-1].sendall(b'{"node_index": 1}\\n')
+    time.sleep(0.01)
+time.sleep(3)
+"""
+    script = python(code, "many.py") + '"$STARVERSE_PYTHON" many.py\n'
+    made = gang(script + "sleep 2; srun -N2 sh -c 'echo still $SLURM_PROCID'\n")
+    report = run(made)
+    assert (report.exit_code, report.stopped_by, report.failure) == (0, "", ""), made.tell()
+    assert {"still 0", "still 1"} <= set(made.log.splitlines())
+
+
+@pytest.mark.parametrize("script_survives", [False, True])
+def test_a_node_that_goes_down_is_a_lost_node(gang: MakeGang, script_survives: bool) -> None:
+    made = gang("srun -N2 sh -c 'echo up $SLURM_PROCID; exec sleep 300'" + "; true" * script_survives + "\n")
     made.start()
     made.until(lambda: "up 0" in made.log and "up 1" in made.log)
     made.kill(1, signal.SIGTERM)
@@ -308,6 +354,17 @@ def test_the_head_killed_ends_its_companions_and_all_ranks(gang: MakeGang) -> No
     state = made.state(1)
     assert state is not None
     assert (state.phase, state.failure) == ("ended", "the head launcher is no more")
+
+
+def test_a_head_killed_as_it_starts_keeps_nobody_waiting(gang: MakeGang) -> None:
+    made = gang("true\n")
+    made.folder.write_state(LauncherState(made.spec.allocation_id, 1, "claimed", "boot", 5.0))
+    (made.folder / "claim.lock").touch()
+    made.start(1)
+    made.until(lambda: made.launchers[1].poll() is not None, "the companion's end")
+    state = made.state(1)
+    assert state is not None
+    assert (state.phase, state.failure) == ("ended", "the head launcher ended while it started")
 
 
 @pytest.mark.parametrize("victim", ["rank", "everything"])
