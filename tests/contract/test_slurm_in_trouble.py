@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from starverse.domain.cluster import node_state
 from starverse.domain.workloads.launch import Desired, GrantedCard, LaunchSpec
 from starverse.engines.base import EngineUnavailable, Observation, Presence
 from starverse.engines.slurm import SlurmEngine
@@ -346,6 +347,7 @@ def test_the_state_of_a_node_is_seen_at_the_next_look(site: Site) -> None:
     for word in ("drain", "down"):
         site.lab.set_node("gpu002", word, "fan is loud")
         until(lambda: not state()[0], f"{word} seen")
+        assert node_state(*state()) == {"drain": "drained", "down": "down"}[word]
         assert word in state()[1]
         assert "fan is loud" in state()[1]
         site.lab.set_node("gpu002", "resume")

@@ -80,7 +80,7 @@ class CardOfNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """``state`` is up or down."""
+    """``state`` is up, drained (by the engine) or down; ``drained``: an operator's wish."""
 
     id: str
     zone: str

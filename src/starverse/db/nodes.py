@@ -9,6 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select, update
 
 from starverse.db.tables import allocation_cards, allocations, cards, jobs, nodes
+from starverse.domain.cluster import node_state
 from starverse.domain.ids import format_job_number
 
 
@@ -58,8 +59,8 @@ class NodeUse:
 
     @property
     def state(self) -> str:
-        """``up`` or ``down``; ``drained`` is the operator's wish and stands beside it."""
-        return "up" if self.up else "down"
+        """``up``, ``drained`` by the engine, or ``down``; the operator's wish stands beside it."""
+        return node_state(self.up, self.message)
 
     @property
     def takes_work(self) -> bool:

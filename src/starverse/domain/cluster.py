@@ -28,6 +28,17 @@ class LinkReport:
     quality: int
 
 
+DRAINED = "drained in "
+"""How the message of a node begins on which its engine starts nothing new while what runs there goes on."""
+
+
+def node_state(up: bool, message: str) -> str:
+    """``up``, ``drained`` (by its engine) or ``down``."""
+    if up:
+        return "up"
+    return "drained" if message.startswith(DRAINED) else "down"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeReport:
     """A node as the engine sees it; ``up`` false comes with a ``message``. ``fabric``: ib, roce or eth."""

@@ -141,7 +141,7 @@ class NodeCardOut(Out):
 
 
 class NodeOut(Out):
-    """``state`` is up or down; ``drained``: nothing new is started there."""
+    """``state`` is up, drained (by the cluster) or down; ``drained``: an operator wants nothing new there."""
 
     id: str
     zone: str

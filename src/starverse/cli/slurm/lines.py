@@ -169,13 +169,19 @@ def _node_line(node: Node, partition: str) -> NodeLine:
             down=node["state"] in _DOWN_STATES,
         ),
         partition_is_default=partition == PARTITION_DEFAULT,
-        reason=node.get("message") or "",
+        reason=_reason(node),
         cpus=int(node["cpus"]),
         memory_mebibytes=int(node["memory_bytes"]) // _MEBIBYTE,
         gres=_gres(cards),
         gres_used=_gres(used) or "gpu:0",
         features=",".join(filter(None, (node["fabric"], node["zone"]))),
     )
+
+
+def _reason(node: Node) -> str:
+    """Slurm's own word for why it drains a node, without ours before it."""
+    message = node.get("message") or ""
+    return message.partition(": ")[2] or message if node["state"] == "drained" else message
 
 
 def _gres(cards: Sequence[Mapping[str, Any]]) -> str:

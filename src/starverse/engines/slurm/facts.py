@@ -38,6 +38,9 @@ UNUSABLE = frozenset(
 """Node states in which nothing is to be started; a node in any other one (idle, mixed, allocated,
 completing) is up."""
 
+DRAINS = frozenset({"DRAIN", "DRAINED", "DRAINING"})
+"""Node states in which what runs there goes on."""
+
 
 class SlurmUnavailable(EngineUnavailable):
     """Slurm does not answer right now; nothing is known to have changed, it is asked again later."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+from starverse.domain.cluster import DRAINED
 from starverse.engines.base import CardReport, LinkReport, NodeReport
-from starverse.engines.slurm.facts import UNUSABLE, SlurmNode
+from starverse.engines.slurm.facts import DRAINS, UNUSABLE, SlurmNode
 from starverse.node.cards.models import MEMORY_BYTES, model_of
 
 MIB = 1024**2
@@ -82,8 +83,9 @@ def _is_up(node: SlurmNode, partitions: Collection[str]) -> tuple[bool, str]:
     if others:
         return False, f"partition {', '.join(others)} uses this node too: give it to one of them alone"
     if not node.usable:
-        states = "+".join(sorted(state.lower() for state in node.states & UNUSABLE))
-        return False, f"Slurm says {states}" + (f": {node.reason}" if node.reason else "")
+        bad = node.states & UNUSABLE
+        told = f"{DRAINED}Slurm" if bad <= DRAINS else f"Slurm says {'+'.join(sorted(bad)).lower()}"
+        return False, told + (f": {node.reason}" if node.reason else "")
     return True, ""
 
 

@@ -240,6 +240,26 @@ def test_sinfo_by_partition_and_state(api: FakeApi, line: CommandLine) -> None:
         assert line.shim("sinfo", "-h", *words.split()).out.split() == expected.split(), words
 
 
+@pytest.mark.parametrize(
+    ("state", "card", "told"),
+    [
+        ("drained", "free", "drained drain"),
+        ("drained", "busy", "draining drng"),
+        ("down", "busy", "down down"),
+    ],
+)
+def test_a_node_that_the_cluster_drains_is_told_as_slurm_tells_it(
+    api: FakeApi, line: CommandLine, state: str, card: str, told: str
+) -> None:
+    node = examples.nodes()[0]
+    cards = [{**found, "state": card} for found in node["cards"]]
+    message = "drained in Slurm: fan" if state == "drained" else "fan"
+    drained = {**node, "state": state, "cards": cards, "message": message}
+    api.on("GET", "/nodes", {"items": [drained], "next_cursor": None})
+    assert line.shim("sinfo", "-h", "-p", "all", "-o", "%T %t").out.split() == told.split()
+    assert line.shim("sinfo", "-h", "-R", "-o", "%E").out.strip() == "fan"
+
+
 def test_sacct_filters_by_time_state_and_job(line: CommandLine) -> None:
     for words, expected in (
         ("-j 11", "11"),
