@@ -29,6 +29,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
+from benchmarks.endings import ended_by_sigterm
 from benchmarks.platform_starts import ENTRY, UP_SECONDS_MAX, PlatformFailed, until
 from benchmarks.report import Figure, Report, emit
 from starverse.app.maintenance.migrating import migrate_at_start
@@ -371,7 +372,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="where to make the data folder, for a moment")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
-    emit(measure(Settings(given.allocations, given.restarts, given.folder)), as_json=given.json)
+    with ended_by_sigterm():
+        emit(measure(Settings(given.allocations, given.restarts, given.folder)), as_json=given.json)
     return 0
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, func, select
 
+from benchmarks.endings import ended_by_sigterm
 from benchmarks.philly import Arrival, read_arrivals
 from benchmarks.platform_starts import serving, until
 from benchmarks.report import Figure, Report, emit
@@ -259,7 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"not run: {why}\n")
         return 0
     jobs_file = given.philly / "jobs.csv.gz" if given.philly.is_dir() else given.philly
-    report = measure(Settings(jobs_file, given.nodes, given.jobs, given.rate, given.open_most))
+    with ended_by_sigterm():
+        report = measure(Settings(jobs_file, given.nodes, given.jobs, given.rate, given.open_most))
     emit(report, as_json=given.json)
     return 1 if report.missing else 0
 

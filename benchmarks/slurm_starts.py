@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.endings import ended_by_sigterm
 from benchmarks.platform_starts import (
     NO_OP,
     OBEDIENT,
@@ -197,7 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"not run: {why}\n")
         return 0
     settings = Settings(given.nodes, given.rounds, given.jobs, not given.no_deaths)
-    emit(measure(settings), as_json=given.json)
+    with ended_by_sigterm():
+        emit(measure(settings), as_json=given.json)
     return 0
 
 

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.endings import ended_by_sigterm
 from benchmarks.platform_starts import measure_platform
 from benchmarks.report import Figure, Report, emit, flush_p50_seconds
 from starverse.domain.workloads.launch import Desired, LauncherState
@@ -233,7 +234,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="where to write (default: the temporary folder)")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
-    emit(measure(Settings(given.rounds, given.reclaims, given.jobs, given.folder)), as_json=given.json)
+    with ended_by_sigterm():
+        emit(measure(Settings(given.rounds, given.reclaims, given.jobs, given.folder)), as_json=given.json)
     return 0
 
 
