@@ -226,7 +226,6 @@ def test_ways_to_a_node_are_bounded_whether_they_wait_or_not(scene: Scene) -> No
     assert max(len(order.streams) for order in scene.orders) <= STREAMS_MAX < STREAMS_OPEN_MAX
     for line in waiting:
         line.close()
-    until(lambda: not scene.orders[-1].streams, scene.turn)
 
 
 class Frozen:
