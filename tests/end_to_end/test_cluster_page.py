@@ -80,7 +80,7 @@ def stand_ins(lab: SlurmLab, server: LiveServer) -> Mapping[str, str]:
         "http://head1:6820": lab.rest_url,
         "http://head1:8750": server.api,
         "head1:8751": server.ground.settings["server.channel"],
-        'partitions = "gpu"': 'partitions = "all,ib,eth"',
+        'partitions = "gpu"': 'partitions = "all,ib,eth"\ncards_declared = true',
         'db = "postgresql+psycopg://starverse@db/starverse"\n': "",
         "scontrol ": f"SLURM_CONF={lab.conf} scontrol ",
     }
