@@ -356,15 +356,20 @@ def test_the_head_killed_ends_its_companions_and_all_ranks(gang: MakeGang) -> No
     assert (state.phase, state.failure) == ("ended", "the head launcher is no more")
 
 
-def test_a_head_killed_as_it_starts_keeps_nobody_waiting(gang: MakeGang) -> None:
+@pytest.mark.parametrize(
+    ("claimed", "why"),
+    [(True, "the head launcher ended while it started"), (False, "the head launcher did not come")],
+)
+def test_a_head_killed_as_it_starts_keeps_nobody_waiting(gang: MakeGang, claimed: bool, why: str) -> None:
     made = gang("true\n")
-    made.folder.write_state(LauncherState(made.spec.allocation_id, 1, "claimed", "boot", 5.0))
-    (made.folder / "claim.lock").touch()
+    if claimed:
+        made.folder.write_state(LauncherState(made.spec.allocation_id, 1, "claimed", "boot", 5.0))
+        (made.folder / "claim.lock").touch()
     made.start(1)
     made.until(lambda: made.launchers[1].poll() is not None, "the companion's end")
     state = made.state(1)
     assert state is not None
-    assert (state.phase, state.failure) == ("ended", "the head launcher ended while it started")
+    assert (state.phase, state.failure) == ("ended", why)
 
 
 @pytest.mark.parametrize("victim", ["rank", "everything"])

@@ -153,7 +153,7 @@ class Companion:
             raise HeadGone(f"the head launcher was silent for {SILENT_SECONDS_MAX:.0f} s")
 
     def _look_for_head(self, now: float) -> None:
-        """Before it was ever met: raises :class:`HeadGone` where it claimed, and then beats no more.
+        """Before it was ever met: raises :class:`HeadGone` where it claims not, or beats no more.
 
         Its claim alone does not tell: a lock may hold on one host only.
         """
@@ -168,9 +168,10 @@ class Companion:
         if state != self._head_state:
             self._head_state, self._head_seen_at = state, now
         met = self._link is not None and self._link.is_open
-        if state is None or met or now - self._head_seen_at <= SILENT_SECONDS_MAX:
-            return
-        if not self._folder.is_claimed():
+        quiet = now - self._head_seen_at
+        if state is None and not met and quiet > START_SECONDS_MAX / 2:
+            raise HeadGone("the head launcher did not come")
+        if state is not None and not met and quiet > SILENT_SECONDS_MAX and not self._folder.is_claimed():
             raise HeadGone("the head launcher ended while it started")
 
     def _is_revoked(self) -> bool:
