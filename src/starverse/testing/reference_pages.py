@@ -22,7 +22,7 @@ from starverse.config import PREFIX, SEPARATOR, Config
 from starverse.domain.errors import StarverseError
 from starverse.http.problems import status_of
 
-LAYERS_WITH_ERRORS = ("domain", "app", "db", "engines", "node", "http")
+LAYERS_WITH_ERRORS = ("domain", "app", "db", "engines", "node", "http", "cli.local")
 
 SETTINGS_HEAD = """# Settings
 

@@ -42,7 +42,9 @@ SAMPLE_BYTES_MAX = 10_000
 
 
 class SlurmSilent(Unavailable):
-    """Slurm does not answer."""
+    """Slurm's commands do not answer; look whether slurmctld runs and slurm.conf is the right one."""
+
+    code = "slurm_silent"
 
 
 @dataclass(frozen=True, slots=True)
