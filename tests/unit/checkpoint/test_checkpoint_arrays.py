@@ -137,6 +137,7 @@ def test_a_checkpoint_of_files_has_no_arrays_to_load(tmp_path: Path) -> None:
 
 
 def test_an_error_behind_the_scenes_surfaces_at_the_next_call_once(tmp_path: Path) -> None:
+    before = threading.active_count()
     checkpointer = new_checkpointer(tmp_path)
     checkpointer.save_bytes(1, {"a": b"1"})
     other = new_checkpointer(tmp_path)
@@ -146,4 +147,4 @@ def test_an_error_behind_the_scenes_surfaces_at_the_next_call_once(tmp_path: Pat
     other.save_async(2, {"a": b"3"})
     other.wait()
     assert verify(tmp_path / "step-0000000002-a0").verified
-    assert threading.active_count() == 1
+    assert threading.active_count() <= before
