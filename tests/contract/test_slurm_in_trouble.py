@@ -16,14 +16,14 @@ from starverse.domain.workloads.launch import Desired, GrantedCard, LaunchSpec
 from starverse.engines.base import EngineUnavailable, Observation, Presence
 from starverse.engines.slurm import SlurmEngine
 from starverse.engines.slurm.commands import Commands
-from starverse.engines.slurm.facts import JobRequest, SlurmRefused, SlurmUnavailable
+from starverse.engines.slurm.facts import SlurmRefused, SlurmUnavailable
 from starverse.engines.slurm.rest import Rest
 from starverse.engines.slurm.settings import connect
 from starverse.engines.slurm.tokens import Tokens
 from starverse.node import processes
 from starverse.testing.launches import build_launch
 from starverse.testing.slurm_lab import SlurmLab
-from starverse.testing.slurm_sites import lab_settings
+from starverse.testing.slurm_sites import build_request, lab_settings
 
 TEAM_UID = 200_001
 PATIENCE_SECONDS = 40.0
@@ -462,21 +462,8 @@ def test_nodes_that_others_use_too_are_not_usable(lab: SlurmLab, tmp_path: Path)
 @pytest.mark.parametrize("transport", ["commands", "rest"])
 def test_what_slurm_refuses_is_an_answer(lab: SlurmLab, transport: str) -> None:
     slurm = connect(lab_settings(lab, transport=transport))
-    request = JobRequest(
-        name="impossible",
-        script="#!/bin/sh\ntrue\n",
-        nodes=("gpu001",),
-        partition="all",
-        gres="gpu:rtx4090:9",
-        cpus=1,
-        memory_mib=100,
-        time_minutes=5,
-        folder="/tmp",
-        output="/dev/null",
-        comment="",
-        pins_by_feature=True,
-        environment=(("PATH", "/usr/bin:/bin"),),
-    )
+    path = (("PATH", "/usr/bin:/bin"),)
+    request = build_request(name="impossible", gres="gpu:rtx4090:9", pins_by_feature=True, environment=path)
     try:
         with pytest.raises(SlurmRefused, match="not available"):
             slurm.submit(request)

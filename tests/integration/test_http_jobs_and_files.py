@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import io
 import json
 import tarfile
@@ -13,20 +11,9 @@ from typing import Any
 import pytest
 
 from starverse.engines.fake import FakeRun
-from starverse.testing.http_sites import PREFIX, Person, Site
+from starverse.testing.http_sites import PREFIX, Person, Site, packed
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gres=gpu:rtx4090:1\n#SBATCH --job-name=train\necho hello\n"
-
-
-def packed(files: dict[str, bytes]) -> tuple[str, bytes]:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    body = gzip.compress(made.getvalue(), mtime=0)
-    return f"sha256:{hashlib.sha256(body).hexdigest()}", body
 
 
 def send(person: Person, files: dict[str, bytes]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import io
 import tarfile
 from pathlib import Path
@@ -12,20 +10,9 @@ import pytest
 
 from starverse.app.archives import DEPTH_MAX
 from starverse.domain.sbatch.scripts import SCRIPT_BYTES_MAX
-from starverse.testing.http_sites import PREFIX, Site, open_site
+from starverse.testing.http_sites import PREFIX, Site, open_site, packed
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gres=gpu:rtx4090:1\n"
-
-
-def packed(files: dict[str, bytes]) -> tuple[str, bytes]:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
-        for name, content in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(content)
-            archive.addfile(info, io.BytesIO(content))
-    body = gzip.compress(made.getvalue(), mtime=0)
-    return f"sha256:{hashlib.sha256(body).hexdigest()}", body
 
 
 @pytest.mark.parametrize("levels", [DEPTH_MAX + 1, 1100, 3000])

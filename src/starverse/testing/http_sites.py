@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,3 +91,15 @@ def open_site(kind: str, folder: Path, **settings: Any) -> Iterator[Site]:
 def _json(response: Any, status: int) -> Any:
     assert response.status_code == status, f"{response.status_code}: {response.text}"
     return response.json() if response.content else None
+
+
+def packed(files: Mapping[str, bytes]) -> tuple[str, bytes]:
+    """A packed submit folder: its id and its bytes, the same for the same files."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    body = gzip.compress(made.getvalue(), mtime=0)
+    return f"sha256:{hashlib.sha256(body).hexdigest()}", body

@@ -14,7 +14,6 @@ is started and ended by process id; :meth:`SlurmLab.sweep` ends what a killed ow
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import getpass
 import os
 import secrets
@@ -29,6 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
+from starverse.testing import lab_folders
 from starverse.testing.slurm_lab_files import CARDS_PER_NODE, LabPlan, gres_conf, slurm_conf, topology_conf
 
 PREFIX = "starverse-lab-"
@@ -150,12 +150,10 @@ class SlurmLab:
     def sweep_abandoned() -> list[Path]:
         """End and remove the labs of this user below the temporary folder whose owners are dead."""
         found = []
-        for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-            with contextlib.suppress(OSError):
-                if folder.stat().st_uid == os.geteuid() and _is_abandoned(folder):
-                    _end_lab(folder)
-                    shutil.rmtree(folder, ignore_errors=True)
-                    found.append(folder)
+        for folder in lab_folders.abandoned(PREFIX):
+            _end_lab(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+            found.append(folder)
         return found
 
     def command(self, *words: str, timeout_seconds: float = 30, check: bool = True) -> str:
@@ -264,8 +262,7 @@ class SlurmLab:
 
     def _own(self, folder: Path) -> None:
         folder.chmod(0o755)
-        self._owner = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._owner = lab_folders.own(folder)
 
     def _reserve(self, port: int | None, count: int) -> int:
         """A block of free ports, kept from other labs by a name in the kernel until this one stops."""
@@ -381,17 +378,6 @@ def _answers(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
-
-
-def _is_abandoned(folder: Path) -> bool:
-    lock = os.open(folder / "owner.lock", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
-    return True
 
 
 def _end_lab(folder: Path) -> None:

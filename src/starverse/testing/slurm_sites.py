@@ -1,4 +1,4 @@
-"""Settings of the Slurm engine for a lab."""
+"""Settings of the Slurm engine for a lab, and requests for jobs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from starverse.engines.slurm import SlurmSettings
+from starverse.engines.slurm.facts import JobRequest
 from starverse.testing.slurm_lab import SlurmLab
 
 
@@ -34,3 +35,22 @@ def lab_variables(lab: SlurmLab, **changes: str) -> dict[str, str]:
         "slurm.poll_seconds": "0.5",
     }
     return {**settings, **{f"slurm.{name}": value for name, value in changes.items()}}
+
+
+def build_request(**changes: object) -> JobRequest:
+    """What the engine asks Slurm for, with whatever a test wants otherwise."""
+    usual: dict[str, Any] = {
+        "name": "a-1",
+        "script": "#!/bin/sh\ntrue\n",
+        "nodes": ("gpu001",),
+        "partition": "all",
+        "gres": "gpu:rtx4090:2",
+        "cpus": 1,
+        "memory_mib": 100,
+        "time_minutes": 5,
+        "folder": "/tmp",
+        "output": "/dev/null",
+        "comment": "",
+        "pins_by_feature": False,
+    }
+    return JobRequest(**(usual | changes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from starverse.domain.slurm_cluster.reading import read_cluster
 from starverse.engines.slurm.facts import SlurmCards
 from starverse.engines.slurm.parsing import (
     read_gres,
@@ -161,3 +162,19 @@ def test_answers_without_what_is_asked_for_hold_nothing(answer: dict[str, object
     assert read_rest_jobs(answer) == ()
     assert read_rest_nodes(answer) == ()
     assert read_rest_errors({"errors": [{"description": "no", "error": "x"}, 3]}) == ("no x",)
+
+
+USED = ("IDLE", "MIXED", "ALLOCATED+COMPLETING", "IDLE-")
+NOT_USED = (
+    *("IDLE~", "IDLE#", "IDLE!", "IDLE%", "IDLE$", "IDLE@", "IDLE^", "IDLE*", "IDLE+DRAIN", "DOWN*"),
+    *("MIXED+RESERVED", "IDLE+REBOOT_REQUESTED", "IDLE+POWERING_UP"),
+)
+
+
+@pytest.mark.parametrize("state", [*USED, *NOT_USED])
+def test_plan_and_engine_agree_on_which_nodes_are_used(state: str) -> None:
+    line = f"NodeName=n1 State={state} Partitions=all Gres=gpu:rtx4090:8 CPUTot=8 RealMemory=1000 Sockets=2"
+    (seen,) = read_scontrol_nodes(line)
+    (planned,) = read_cluster("", "", line).nodes
+    assert seen.usable is planned.usable
+    assert seen.usable is (state in USED)

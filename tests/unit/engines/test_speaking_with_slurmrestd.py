@@ -12,24 +12,12 @@ import httpx2
 import pytest
 
 from starverse.engines.slurm.back_off import BackOff
-from starverse.engines.slurm.facts import JobRequest, SlurmRefused, SlurmUnavailable, SlurmUnreached
+from starverse.engines.slurm.facts import SlurmRefused, SlurmUnavailable, SlurmUnreached
 from starverse.engines.slurm.rest import Rest
 from starverse.engines.slurm.tokens import Tokens
+from starverse.testing.slurm_sites import build_request
 
-REQUEST = JobRequest(
-    name="a-1",
-    script="#!/bin/sh\n",
-    nodes=("n1",),
-    partition="all",
-    gres="gpu:rtx4090:2",
-    cpus=1,
-    memory_mib=100,
-    time_minutes=5,
-    folder="/d",
-    output="/d/out",
-    comment="starverse-1",
-    pins_by_feature=False,
-)
+REQUEST = build_request(nodes=("n1",), comment="starverse-1")
 
 
 class Wire:

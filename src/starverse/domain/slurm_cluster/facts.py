@@ -80,14 +80,20 @@ class NodeFacts:
 
     @property
     def usable(self) -> bool:
-        """Whether Slurm would start something there now or after what runs has ended."""
+        """Whether the platform starts something there."""
         return not self.states & UNUSABLE_STATES
 
 
 UNUSABLE_STATES = frozenset(
-    {"down", "drain", "drained", "draining", "fail", "failing", "error", "not_responding", "invalid_reg"}
-    | {"unknown", "future", "reboot", "powered_down", "powering_down", "maintenance", "inval"}
+    {
+        *("blocked", "down", "drain", "drained", "draining", "error", "fail", "failing", "future", "inval"),
+        *("invalid", "invalid_reg", "maint", "maintenance", "no_respond", "not_responding", "planned_down"),
+        *("power_down", "powered_down", "powering_down", "powering_up", "reboot", "reboot_issued"),
+        *("reboot_requested", "reserved", "unknown"),
+    }
 )
+"""Node states in which nothing is to be started; a node in any other one (idle, mixed, allocated, completing)
+is up. One set for ``slurm plan`` and for the engine that acts on it."""
 
 
 @dataclass(frozen=True, slots=True)

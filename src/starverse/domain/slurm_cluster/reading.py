@@ -12,10 +12,14 @@ _MARKS = "*~#!%$@^-"
 _MEANING = {
     "*": "not_responding",
     "~": "powered_down",
+    "#": "powering_up",
+    "!": "power_down",
     "%": "powering_down",
     "$": "maintenance",
-    "^": "reboot",
+    "@": "reboot_requested",
+    "^": "reboot_issued",
 }
+"""The sinfo manual page, NODE STATE CODES. ``-`` (planned by backfill) changes nothing for us."""
 _KEY = re.compile(r"(?:^|\s)([A-Z][A-Za-z_]*)=")
 _RESTRICTIONS = ("AllowGroups", "AllowAccounts", "AllowQos", "AllocNodes", "DenyAccounts", "DenyQos")
 
@@ -104,7 +108,7 @@ def _partition(record: Mapping[str, str]) -> PartitionFacts:
 def _node(record: Mapping[str, str]) -> NodeFacts:
     return NodeFacts(
         name=record["NodeName"],
-        states=_states(record.get("State", "UNKNOWN")),
+        states=read_states(record.get("State", "UNKNOWN")),
         partitions=frozenset(_listed(record.get("Partitions", ""))),
         cards=read_gres(record.get("Gres", "")),
         features=frozenset(_listed(record.get("AvailableFeatures", ""))),
@@ -115,8 +119,8 @@ def _node(record: Mapping[str, str]) -> NodeFacts:
     )
 
 
-def _states(text: str) -> frozenset[str]:
-    """``DOWN*+DRAIN`` as words; the sinfo manual page explains the marks behind them."""
+def read_states(text: str) -> frozenset[str]:
+    """``DOWN*+DRAIN`` as words in lower case; the sinfo manual page explains the marks behind them."""
     found = set()
     for word in text.split("+"):
         name = word.rstrip(_MARKS)

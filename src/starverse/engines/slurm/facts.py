@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from starverse.domain.errors import StarverseError
+from starverse.domain.slurm_cluster.facts import UNUSABLE_STATES
 from starverse.engines.base import EngineUnavailable
 
 OVER = frozenset(
@@ -18,25 +19,8 @@ OVER = frozenset(
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 """Job states in which nothing of a job runs yet, or nothing any more until Slurm starts it again."""
 
-UNUSABLE = frozenset(
-    {
-        *("BLOCKED", "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "FUTURE", "INVAL"),
-        *(
-            "INVALID",
-            "INVALID_REG",
-            "MAINT",
-            "MAINTENANCE",
-            "NO_RESPOND",
-            "NOT_RESPONDING",
-            "PLANNED_DOWN",
-            "POWERED_DOWN",
-        ),
-        *("POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED"),
-        *("RESERVED", "UNKNOWN"),
-    }
-)
-"""Node states in which nothing is to be started; a node in any other one (idle, mixed, allocated,
-completing) is up."""
+UNUSABLE = frozenset(state.upper() for state in UNUSABLE_STATES)
+"""Node states in which nothing is to be started; a node in any other one is up."""
 
 DRAINS = frozenset({"DRAIN", "DRAINED", "DRAINING"})
 """Node states in which what runs there goes on."""

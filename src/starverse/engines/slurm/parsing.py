@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from starverse.domain.slurm_cluster.reading import read_gres as read_gres_cards
+from starverse.domain.slurm_cluster.reading import read_records, read_states
 from starverse.engines.slurm.facts import SlurmCards, SlurmJob, SlurmNode
 
 SQUEUE_COLUMNS = "%A|%T|%N|%V|%r|%u|%k|%j"
 SACCT_COLUMNS = "JobIDRaw,State,NodeList,Submit,User,JobName"
 _NOTHING = frozenset({"", "(null)", "None", "N/A", "n/a", "none", "Unknown"})
-_STATE_MARKS = {"*": "NOT_RESPONDING", "$": "MAINT", "@": "REBOOT", "%": "POWERING_DOWN", "!": "POWERED_DOWN"}
-_KEY = re.compile(r"(?:^|\s)([A-Za-z_]+)=")
 
 
 def read_squeue(text: str) -> tuple[SlurmJob, ...]:
@@ -65,25 +65,21 @@ def read_sacct(text: str) -> tuple[SlurmJob, ...]:
 
 
 def read_scontrol_nodes(text: str) -> tuple[SlurmNode, ...]:
-    """``scontrol -o show nodes``: one node a line, ``Key=value`` by blanks; values may hold blanks."""
-    nodes = []
-    for line in text.splitlines():
-        record = _record(line)
-        if "NodeName" in record:
-            nodes.append(
-                SlurmNode(
-                    name=record["NodeName"],
-                    states=_scontrol_states(record.get("State", "UNKNOWN")),
-                    partitions=tuple(_list(record.get("Partitions", ""))),
-                    features=tuple(_list(record.get("AvailableFeatures", ""))),
-                    cards=read_gres(record.get("Gres", "")),
-                    cpus=_count(record.get("CPUTot")),
-                    memory_mib=_count(record.get("RealMemory")),
-                    sockets=max(1, _count(record.get("Sockets"))),
-                    reason=_some(re.sub(r"\s*\[[^\]]*\]$", "", record.get("Reason", ""))),
-                )
-            )
-    return tuple(nodes)
+    """``scontrol -o show nodes``, by the one reader of its records and states that ``slurm plan`` has too."""
+    return tuple(
+        SlurmNode(
+            name=record["NodeName"],
+            states=frozenset(word.upper() for word in read_states(record.get("State", "UNKNOWN"))),
+            partitions=tuple(_list(record.get("Partitions", ""))),
+            features=tuple(_list(record.get("AvailableFeatures", ""))),
+            cards=read_gres(record.get("Gres", "")),
+            cpus=_count(record.get("CPUTot")),
+            memory_mib=_count(record.get("RealMemory")),
+            sockets=max(1, _count(record.get("Sockets"))),
+            reason=_some(re.sub(r"\s*\[[^\]]*\]$", "", record.get("Reason", ""))),
+        )
+        for record in read_records(text, "NodeName")
+    )
 
 
 def read_rest_jobs(answer: Mapping[str, Any]) -> tuple[SlurmJob, ...]:
@@ -124,14 +120,7 @@ def read_rest_nodes(answer: Mapping[str, Any]) -> tuple[SlurmNode, ...]:
 
 def read_gres(text: str) -> tuple[SlurmCards, ...]:
     """Cards of ``gpu:rtx4090:8(S:0-1),gpu:a100:2``; other kinds of resources are passed over."""
-    found = []
-    for entry in re.sub(r"\([^)]*\)", "", text).split(","):
-        kind, *rest = entry.strip().split(":")
-        if kind == "gpu":
-            count = int(rest[-1]) if rest and rest[-1].isdigit() else 1
-            named = rest[0] if rest and not rest[0].isdigit() else ""
-            found.append(SlurmCards(named, count))
-    return tuple(found)
+    return tuple(SlurmCards(cards.kind, cards.count) for cards in read_gres_cards(text))
 
 
 def read_rest_errors(answer: Mapping[str, Any]) -> tuple[str, ...]:
@@ -140,25 +129,6 @@ def read_rest_errors(answer: Mapping[str, Any]) -> tuple[str, ...]:
         " ".join(str(error[key]) for key in ("description", "error") if error.get(key))
         for error in _dicts(answer.get("errors"))
     )
-
-
-def _scontrol_states(text: str) -> frozenset[str]:
-    """``IDLE+DRAIN``, ``DOWN*``: base state, flags, and the marks at the end."""
-    found = set()
-    for part in text.upper().split("+"):
-        bare = part.rstrip("*$@%!~#^-")
-        found |= {_STATE_MARKS[mark] for mark in part[len(bare) :] if mark in _STATE_MARKS}
-        found.add(bare)
-    return frozenset(found - {""})
-
-
-def _record(line: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    marks = list(_KEY.finditer(line))
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
-        end = following.start() if following else len(line)
-        found.setdefault(mark.group(1), line[mark.end() : end].strip())
-    return found
 
 
 def _words(value: object) -> frozenset[str]:
