@@ -1,4 +1,4 @@
-"""Every table by subject, but those of ``ledger_tables.py``, ``server_tables.py`` and ``fabric_tables.py``.
+"""Every table by subject, but those that the other ``*_tables.py`` of this folder hold.
 
 Constraints repeat the rules.
 
@@ -22,13 +22,20 @@ from sqlalchemy import (
     text,
 )
 
-from starverse.db import fabric_tables, ledger_tables, server_tables
+from starverse.db import disk_tables, fabric_tables, instance_tables, ledger_tables, server_tables
 from starverse.db.metadata import EnumText, IdText, MicroYuan, SerialKey, UtcTime, metadata, one_of
 from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 from starverse.domain.workloads.states import AllocationState, CheckpointState, JobState
 
-__all__ = ["fabric_tables", "ledger_tables", "metadata", "server_tables"]
+__all__ = [
+    "disk_tables",
+    "fabric_tables",
+    "instance_tables",
+    "ledger_tables",
+    "metadata",
+    "server_tables",
+]
 
 # --- people -------------------------------------------------------------------------------------------
 
@@ -135,6 +142,7 @@ nodes = Table(
     Column("drained", Boolean, nullable=False),
     Column("message", Text, nullable=False),
     Column("seen_at", UtcTime, nullable=False),
+    Column("driver", String(32), nullable=False, server_default=""),
     CheckConstraint("fabric IN ('ib', 'roce', 'eth')", name="fabric_known"),
     CheckConstraint("generation >= 0", name="generation_counts"),
 )
@@ -230,6 +238,7 @@ jobs = Table(
     Column("exit_signal", Integer),
     Column("resume_allowed", Boolean, nullable=False),
     Column("task_number", BigInteger),
+    Column("instance_id", IdText),
     one_of("tariff", Tariff),
     one_of("state", JobState),
     CheckConstraint(
@@ -244,6 +253,7 @@ jobs = Table(
     Index("ix_jobs_workspace_id", "workspace_id"),
     Index("ix_jobs_checkpoints_id", "checkpoints_id"),
     Index("ix_jobs_ended_at", "ended_at"),
+    Index("ix_jobs_instance_id", "instance_id"),
     Index(
         "uq_jobs_one_resume_per_checkpoints",
         "checkpoints_id",

@@ -9,22 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from fractions import Fraction
 
+from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import FieldFault, Invalid
 from starverse.domain.money import Money
 from starverse.domain.pricing.price_book import PriceBook, PriceBooks
 from starverse.domain.pricing.rating import RunningTotal
 from starverse.domain.pricing.windows import epoch_second, instant_of, local_month_pieces
 from starverse.domain.timespan import Timespan
-
-
-class DiskKind(StrEnum):
-    """A directory with many writers, or a block device with one (glossary: disk)."""
-
-    BLOCK = "block"
-    SHARED = "shared"
 
 
 @dataclass(frozen=True, slots=True)

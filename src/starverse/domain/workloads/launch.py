@@ -67,6 +67,38 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
+class Plug:
+    """A disk to be had inside at ``target``. ``id`` is its attachment's, ``source`` a host path: the folder
+    of a ``shared`` disk, the file of a ``block`` disk."""
+
+    id: str
+    target: str
+    kind: str
+    source: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlugState:
+    """What became of a plug: ``attached``, ``refused``, ``detached``, or ``stuck`` (it could not be taken
+    out, an operator has to look); ``message`` says why."""
+
+    id: str
+    state: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """When a source of evidence (``cards``, ``cpu``, ``disk``, ``network``, ``ssh``, ``jupyter``) last showed
+    that an instance is in use; ``detail`` says what was seen."""
+
+    source: str
+    last_at: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """All that a launcher needs; written to ``spec.json`` (0600) in the allocation's folder.
 
@@ -85,6 +117,12 @@ class LaunchSpec:
     ``own_number`` the integer of this job or task alone (0: told by an older platform). ``fabric`` is
     ``ib``, ``roce`` or ``eth``, ``""``: nobody said. What launchers write for the workload leaves
     ``disk_reserve_bytes`` of each disk free.
+
+    ``interactive``: an instance, which is ready when it accepts SSH; ``gateway_keys`` are the public keys
+    (OpenSSH) that may log in, the platform's own. ``home`` is the host folder shown as ``/root``, ``""``: one
+    that goes with the allocation. ``plugs`` are disks to be had from the start, each of them or the start
+    fails. ``secrets`` (name, value) become files below ``/run/starverse/secrets``. ``image`` is the host
+    folder of an image, shown read-only at ``/opt/image``; ``""``: the host's programs alone.
     """
 
     allocation_id: str
@@ -130,6 +168,12 @@ class LaunchSpec:
     fabric: str = ""
     disk_reserve_bytes: int = 1024**3
     own_number: int = 0
+    interactive: bool = False
+    gateway_keys: tuple[str, ...] = ()
+    home: str = ""
+    plugs: tuple[Plug, ...] = ()
+    secrets: tuple[tuple[str, str], ...] = ()
+    image: str = ""
     version: int = PROTOCOL_VERSION
 
     @property
@@ -168,6 +212,9 @@ class LaunchSpec:
         raw["environment"] = tuple((name, value) for name, value in raw["environment"])
         raw["arguments"] = tuple(raw["arguments"])
         raw["nodes"] = tuple(raw.get("nodes", ()))
+        raw["gateway_keys"] = tuple(raw.get("gateway_keys", ()))
+        raw["plugs"] = tuple(Plug(**plug) for plug in raw.get("plugs", ()))
+        raw["secrets"] = tuple((name, value) for name, value in raw.get("secrets", ()))
         raw["limits"] = Limits(**raw["limits"])
         raw["template"] = Template(**raw["template"]) if raw["template"] else None
         return cls(**raw)
@@ -184,7 +231,8 @@ class LauncherState:
     node of the allocation was); ``failure`` is the text
     of a start that failed, or, with an exit code, why the script itself could not be executed;
     ``out_of_memory`` whether the memory limit killed it. ``bound`` are the card indices that the engine
-    bound on each node (``None``: those of the spec).
+    bound on each node (``None``: those of the spec). ``plugged`` has an entry for each plug that was ever
+    wanted of this launcher, ``activity`` one for each source that has shown any.
     """
 
     allocation_id: str
@@ -203,6 +251,8 @@ class LauncherState:
     notice_deadline: float | None = None
     funded_until: float | None = None
     bound: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    plugged: tuple[PlugState, ...] = ()
+    activity: tuple[Activity, ...] = ()
     version: int = PROTOCOL_VERSION
 
     def to_json(self) -> str:
@@ -224,7 +274,8 @@ class Desired:
     ``funded_until`` ``None``: as in the spec. ``notice_reason`` ``""``: no notice. ``stop``: TERM now,
     KILL after ``kill_after_seconds``. ``release``: the end is recorded, the launcher may go.
     ``signal_name`` is the newest signal that people asked for, ``signal_count`` how many were: each count is
-    sent once, to whom ``signal_to`` names (``SignalTo``).
+    sent once, to whom ``signal_to`` names (``SignalTo``). ``plugs`` are all disks that are to be had now
+    (``None``: those of the spec); one that is not among them is to be taken out.
     """
 
     funded_until: float | None = None
@@ -235,6 +286,7 @@ class Desired:
     signal_count: int = 0
     signal_name: str = ""
     signal_to: str = ""
+    plugs: tuple[Plug, ...] | None = None
     version: int = PROTOCOL_VERSION
 
     def to_json(self) -> str:

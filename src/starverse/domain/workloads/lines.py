@@ -7,6 +7,7 @@ types and ranges or raises ``ValueError``. Read by launchers: standard library o
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
@@ -27,18 +28,35 @@ def read_fields(cls: type, text: str) -> dict[str, Any]:
         raw = json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    return _fields(cls, raw)
+
+
+def _fields(cls: type, raw: object) -> dict[str, Any]:
     if not isinstance(raw, dict):
-        raise ValueError(f"not a {cls.__name__}: {text[:80]!r}")
+        raise ValueError(f"not a {cls.__name__}: {str(raw)[:80]!r}")
     found: dict[str, Any] = {}
     for field in fields(cls):
         if field.name in raw:
             try:
-                found[field.name] = _READERS[str(field.type)](raw[field.name])
+                found[field.name] = _read(cls, str(field.type), raw[field.name])
             except ValueError as error:
                 raise ValueError(f"{cls.__name__}.{field.name}: {error}") from error
         elif field.default is MISSING:
             raise ValueError(f"{cls.__name__} without {field.name}")
     return found
+
+
+def _read(cls: type, declared: str, value: object) -> Any:
+    """A value of a declared type; a tuple of dataclasses is looked up where ``cls`` was written."""
+    reader = _READERS.get(declared)
+    if reader is not None:
+        return reader(value)
+    optional = declared.endswith(" | None")
+    if optional and value is None:
+        return None
+    name = declared.removesuffix(" | None").removeprefix("tuple[").removesuffix(", ...]")
+    row: type = getattr(sys.modules[cls.__module__], name)
+    return tuple(row(**_fields(row, entry)) for entry in _rows(value))
 
 
 def _text(value: object) -> str:

@@ -20,6 +20,7 @@ class Job:
     next start (after a failed one); ``resume_allowed`` false: the next run starts from nothing.
     ``checkpoints_id`` is the job whose checkpoints it goes on from: its own, or the one that it resumes.
     ``number`` of an array task is that of its array, ``task_number`` its own (``None``: no array task).
+    ``instance_id``: the job is one start of that instance.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Job:
     exit_signal: int | None = None
     resume_allowed: bool = True
     task_number: int | None = None
+    instance_id: str | None = None
 
     @property
     def own_number(self) -> int:

@@ -113,10 +113,21 @@ class OpenMode(StrEnum):
 
 
 class Network(StrEnum):
-    """What a workload reaches: nothing, or the host's own network (by name only)."""
+    """What a workload reaches: nothing, the internet but neither the platform nor other teams, or the host's
+    own network (by name only)."""
 
     NONE = "none"
+    INTERNET = "internet"
     HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskMount:
+    """A disk of the team, by id, to be had at an absolute path inside."""
+
+    disk_id: str
+    target: str
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +139,12 @@ class JobSpec:
     the checkpoint template copies (``None``: the script saves by itself or not at all). ``price_max`` is
     per card-hour, ``None``: the list price. ``cost_max`` ``None``: no limit but the wallet. ``window``
     names a window of the price book outside of which not a second is run. ``environment`` holds the
-    variables named by ``--export``.
+    variables named by ``--export``. ``image`` is an image's id, ``None``: the host's programs alone.
+
+    ``interactive``: the job is one start of an instance, whose ``script`` is the platform's own.
+    ``priced_card``, with the tariff ``no_gpu``, is the card model whose list price counts though no card is
+    had. ``at_once``: it waits for no cards; where the first decision finds none, its end is ``no_cards``.
+    ``secret_names`` are of the team's.
     """
 
     name: str
@@ -156,3 +172,9 @@ class JobSpec:
     datasets: tuple[str, ...] = ()
     checkpoint_folder: str | None = None
     network: Network = Network.NONE
+    image: str | None = None
+    disks: tuple[DiskMount, ...] = ()
+    interactive: bool = False
+    priced_card: str | None = None
+    at_once: bool = False
+    secret_names: tuple[str, ...] = ()

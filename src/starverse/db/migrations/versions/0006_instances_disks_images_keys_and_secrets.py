@@ -1,0 +1,482 @@
+"""Instances, disks, images, SSH keys and secrets; the driver of a node."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    _make_disks()
+    _make_images()
+    _make_secrets()
+    _make_ssh_keys()
+    _make_disk_charges()
+    _make_disk_meters()
+    _make_disk_sizes()
+    _make_disk_snapshots()
+    _make_disk_syncs()
+    _make_instances()
+    _make_instance_disks()
+    _make_instance_idleness()
+    _make_instance_policies()
+    _make_attachments()
+    _make_instance_activity()
+    op.add_column("jobs", sa.Column("instance_id", sa.String(length=64), nullable=True))
+    op.create_index("ix_jobs_instance_id", "jobs", ["instance_id"])
+    op.add_column("nodes", sa.Column("driver", sa.String(length=32), server_default="", nullable=False))
+
+
+def _make_disks() -> None:
+    op.create_table(
+        "disks",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("team_id", sa.String(length=64), nullable=False),
+        sa.Column("account_id", sa.String(length=64), nullable=False),
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("gib", sa.Integer(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column(
+            "made_from",
+            sa.String(length=64),
+            nullable=True,
+            comment="The snapshot that it began as; NULL: it began empty",
+        ),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("deleted_at", sa.BigInteger(), nullable=True),
+        sa.Column("purged_at", sa.BigInteger(), nullable=True),
+        sa.Column("used_bytes", sa.BigInteger(), nullable=True),
+        sa.Column("used_files", sa.BigInteger(), nullable=True),
+        sa.Column("used_at", sa.BigInteger(), nullable=True),
+        sa.Column("hard_quota", sa.Boolean(), nullable=False),
+        sa.Column("snapshot_schedule", sa.String(length=64), nullable=True),
+        sa.Column("snapshots_kept", sa.Integer(), nullable=True),
+        sa.Column("snapshot_due_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint(
+            "(state IN ('deleted', 'purged')) = (deleted_at IS NOT NULL)",
+            name=op.f("ck_disks_deleted_has_time"),
+        ),
+        sa.CheckConstraint("kind IN ('block', 'shared')", name=op.f("ck_disks_kind_known")),
+        sa.CheckConstraint(
+            "state IN ('making', 'ready', 'failed', 'deleted', 'purged')", name=op.f("ck_disks_state_known")
+        ),
+        sa.CheckConstraint("gib > 0", name=op.f("ck_disks_gib_positive")),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_disks_account_id")),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_disks_team_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_disks")),
+    )
+    op.create_index("ix_disks_snapshot_due_at", "disks", ["snapshot_due_at"])
+    op.create_index("ix_disks_state", "disks", ["state"])
+    op.create_index(
+        "uq_disks_team_id_name",
+        "disks",
+        ["team_id", "name"],
+        unique=True,
+        sqlite_where=sa.text("deleted_at IS NULL"),
+        postgresql_where=sa.text("deleted_at IS NULL"),
+    )
+
+
+def _make_images() -> None:
+    op.create_table(
+        "images",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column(
+            "team_id", sa.String(length=64), nullable=True, comment="NULL: of the platform, for everybody"
+        ),
+        sa.Column("account_id", sa.String(length=64), nullable=True),
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("recipe", sa.Text(), nullable=False),
+        sa.Column("recipe_digest", sa.String(length=80), nullable=False),
+        sa.Column("digest", sa.String(length=80), nullable=True),
+        sa.Column("bytes", sa.BigInteger(), nullable=True),
+        sa.Column("contents", sa.Text(), nullable=False),
+        sa.Column("python", sa.String(length=32), nullable=False),
+        sa.Column("cuda", sa.String(length=16), nullable=False),
+        sa.Column("driver_min", sa.String(length=32), nullable=False),
+        sa.Column("asked_at", sa.BigInteger(), nullable=False),
+        sa.Column("built_at", sa.BigInteger(), nullable=True),
+        sa.Column("removed_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint("kind IN ('venv', 'conda', 'oci', 'saved')", name=op.f("ck_images_kind_known")),
+        sa.CheckConstraint("state <> 'ready' OR digest IS NOT NULL", name=op.f("ck_images_ready_has_digest")),
+        sa.CheckConstraint(
+            "state IN ('queued', 'building', 'ready', 'failed', 'removed')",
+            name=op.f("ck_images_state_known"),
+        ),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_images_account_id")),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_images_team_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_images")),
+        comment="recipe: what it is built from; contents: its packages with versions, JSON; digest names its bytes",
+    )
+    op.create_index("ix_images_state", "images", ["state"])
+    op.create_index(
+        "uq_images_team_name",
+        "images",
+        [sa.text("coalesce(team_id, '')"), "name"],
+        unique=True,
+        sqlite_where=sa.text("removed_at IS NULL"),
+        postgresql_where=sa.text("removed_at IS NULL"),
+    )
+
+
+def _make_secrets() -> None:
+    op.create_table(
+        "secrets",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("team_id", sa.String(length=64), nullable=False),
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("sealed", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("changed_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_secrets_team_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_secrets")),
+        sa.UniqueConstraint("team_id", "name", name=op.f("uq_secrets_team_id_name")),
+        comment="sealed: encrypted with a key that lies in the data folder, not in the database",
+    )
+
+
+def _make_ssh_keys() -> None:
+    op.create_table(
+        "ssh_keys",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("account_id", sa.String(length=64), nullable=False),
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("public_key", sa.Text(), nullable=False),
+        sa.Column("fingerprint", sa.String(length=64), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("last_used_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_ssh_keys_account_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_ssh_keys")),
+        sa.UniqueConstraint("account_id", "fingerprint", name=op.f("uq_ssh_keys_account_id_fingerprint")),
+        sa.UniqueConstraint("account_id", "name", name=op.f("uq_ssh_keys_account_id_name")),
+    )
+    op.create_index("ix_ssh_keys_fingerprint", "ssh_keys", ["fingerprint"])
+
+
+def _make_disk_charges() -> None:
+    op.create_table(
+        "disk_charges",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("team_id", sa.String(length=64), nullable=False),
+        sa.Column("disk_id", sa.String(length=64), nullable=False),
+        sa.Column("start_at", sa.BigInteger(), nullable=False),
+        sa.Column("end_at", sa.BigInteger(), nullable=False),
+        sa.Column("total_micro", sa.BigInteger(), nullable=False),
+        sa.Column("coupon_micro", sa.BigInteger(), nullable=False),
+        sa.Column("credit_micro", sa.BigInteger(), nullable=False),
+        sa.Column("cash_micro", sa.BigInteger(), nullable=False),
+        sa.Column("written_off_micro", sa.BigInteger(), nullable=False),
+        sa.Column("segments", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint("end_at > start_at", name=op.f("ck_disk_charges_ends_after_start")),
+        sa.CheckConstraint(
+            "total_micro = coupon_micro + credit_micro + cash_micro + written_off_micro",
+            name=op.f("ck_disk_charges_parts_add_up"),
+        ),
+        sa.ForeignKeyConstraint(["disk_id"], ["disks.id"], name=op.f("fk_disk_charges_disk_id")),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_disk_charges_team_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_disk_charges")),
+        sa.UniqueConstraint("disk_id", "start_at", name=op.f("uq_disk_charges_disk_id_start_at")),
+        comment="segments: GiB, price and seconds of each part, as JSON text, for explain",
+    )
+    op.create_index("ix_disk_charges_team_id_end_at", "disk_charges", ["team_id", "end_at"])
+
+
+def _make_disk_meters() -> None:
+    op.create_table(
+        "disk_meters",
+        sa.Column("disk_id", sa.String(length=64), nullable=False),
+        sa.Column("metered_until", sa.BigInteger(), nullable=False),
+        sa.Column("accrued", sa.Text(), nullable=False),
+        sa.Column("paid", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(["disk_id"], ["disks.id"], name=op.f("fk_disk_meters_disk_id")),
+        sa.PrimaryKeyConstraint("disk_id", name=op.f("pk_disk_meters")),
+        comment="Where a disk's meter stands: the exact running total and what coupons paid, as JSON text",
+    )
+
+
+def _make_disk_sizes() -> None:
+    op.create_table(
+        "disk_sizes",
+        sa.Column("disk_id", sa.String(length=64), nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=False),
+        sa.Column("gib", sa.Integer(), nullable=False),
+        sa.CheckConstraint("gib >= 0", name=op.f("ck_disk_sizes_gib_not_negative")),
+        sa.ForeignKeyConstraint(["disk_id"], ["disks.id"], name=op.f("fk_disk_sizes_disk_id")),
+        sa.PrimaryKeyConstraint("disk_id", "since", name=op.f("pk_disk_sizes")),
+        comment="What is charged from an instant on; 0 from the deletion on. Never changed: bills follow from it",
+    )
+
+
+def _make_disk_snapshots() -> None:
+    op.create_table(
+        "disk_snapshots",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("disk_id", sa.String(length=64), nullable=False),
+        sa.Column("team_id", sa.String(length=64), nullable=False),
+        sa.Column("account_id", sa.String(length=64), nullable=True),
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("scheduled", sa.Boolean(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=True),
+        sa.Column("gib", sa.Integer(), nullable=False),
+        sa.Column("asked_at", sa.BigInteger(), nullable=False),
+        sa.Column("made_at", sa.BigInteger(), nullable=True),
+        sa.Column("removed_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint(
+            "state IN ('making', 'made', 'failed', 'removed')", name=op.f("ck_disk_snapshots_state_known")
+        ),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_disk_snapshots_account_id")),
+        sa.ForeignKeyConstraint(["disk_id"], ["disks.id"], name=op.f("fk_disk_snapshots_disk_id")),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_disk_snapshots_team_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_disk_snapshots")),
+    )
+    op.create_index("ix_disk_snapshots_disk_id", "disk_snapshots", ["disk_id"])
+    op.create_index("ix_disk_snapshots_state", "disk_snapshots", ["state"])
+    op.create_index(
+        "uq_disk_snapshots_disk_id_name",
+        "disk_snapshots",
+        ["disk_id", "name"],
+        unique=True,
+        sqlite_where=sa.text("removed_at IS NULL"),
+        postgresql_where=sa.text("removed_at IS NULL"),
+    )
+
+
+def _make_disk_syncs() -> None:
+    op.create_table(
+        "disk_syncs",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("disk_id", sa.String(length=64), nullable=False),
+        sa.Column("team_id", sa.String(length=64), nullable=False),
+        sa.Column("account_id", sa.String(length=64), nullable=False),
+        sa.Column("direction", sa.Text(), nullable=False),
+        sa.Column("remote", sa.Text(), nullable=False),
+        sa.Column("folder", sa.Text(), nullable=False),
+        sa.Column("secret_name", sa.String(length=64), nullable=True),
+        sa.Column("bytes_per_second_max", sa.BigInteger(), nullable=True),
+        sa.Column("verify", sa.Boolean(), nullable=False),
+        sa.Column("schedule", sa.String(length=64), nullable=True),
+        sa.Column("due_at", sa.BigInteger(), nullable=True),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("asked_at", sa.BigInteger(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=True),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.Column("cancel_requested_at", sa.BigInteger(), nullable=True),
+        sa.Column("bytes_done", sa.BigInteger(), nullable=False),
+        sa.Column("bytes_total", sa.BigInteger(), nullable=True),
+        sa.Column("files_done", sa.BigInteger(), nullable=False),
+        sa.Column("files_total", sa.BigInteger(), nullable=True),
+        sa.Column("verified_at", sa.BigInteger(), nullable=True),
+        sa.Column(
+            "schedule_of",
+            sa.String(length=64),
+            nullable=True,
+            comment="The scheduled sync that this is one run of; NULL: asked for",
+        ),
+        sa.CheckConstraint("direction IN ('pull', 'push')", name=op.f("ck_disk_syncs_direction_known")),
+        sa.CheckConstraint(
+            "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')",
+            name=op.f("ck_disk_syncs_state_known"),
+        ),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_disk_syncs_account_id")),
+        sa.ForeignKeyConstraint(["disk_id"], ["disks.id"], name=op.f("fk_disk_syncs_disk_id")),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_disk_syncs_team_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_disk_syncs")),
+    )
+    op.create_index("ix_disk_syncs_disk_id", "disk_syncs", ["disk_id"])
+    op.create_index("ix_disk_syncs_due_at", "disk_syncs", ["due_at"])
+    op.create_index("ix_disk_syncs_state", "disk_syncs", ["state"])
+
+
+def _make_instances() -> None:
+    op.create_table(
+        "instances",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("number", sa.BigInteger(), nullable=False),
+        sa.Column("team_id", sa.String(length=64), nullable=False),
+        sa.Column("account_id", sa.String(length=64), nullable=False),
+        sa.Column("name", sa.String(length=64), nullable=False),
+        sa.Column("workspace_id", sa.String(length=64), nullable=False),
+        sa.Column("spec", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("reason", sa.String(length=32), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("run_id", sa.String(length=64), nullable=True),
+        sa.Column("starts", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("stopped_at", sa.BigInteger(), nullable=True),
+        sa.Column("release_at", sa.BigInteger(), nullable=True),
+        sa.Column("release_warned_at", sa.BigInteger(), nullable=True),
+        sa.Column("released_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint(
+            "(state = 'released') = (released_at IS NOT NULL)", name=op.f("ck_instances_released_has_time")
+        ),
+        sa.CheckConstraint(
+            "state IN ('stopped', 'queued', 'running', 'released')", name=op.f("ck_instances_state_known")
+        ),
+        sa.ForeignKeyConstraint(["account_id"], ["accounts.id"], name=op.f("fk_instances_account_id")),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_instances_team_id")),
+        sa.ForeignKeyConstraint(["workspace_id"], ["workspaces.id"], name=op.f("fk_instances_workspace_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_instances")),
+        sa.UniqueConstraint("number", name=op.f("uq_instances_number")),
+        comment="run_id: the job that runs it now, or ran it last; each start is another job of kind instance",
+    )
+    op.create_index("ix_instances_state", "instances", ["state"])
+    op.create_index("ix_instances_workspace_id", "instances", ["workspace_id"])
+    op.create_index(
+        "uq_instances_team_id_name",
+        "instances",
+        ["team_id", "name"],
+        unique=True,
+        sqlite_where=sa.text("released_at IS NULL"),
+        postgresql_where=sa.text("released_at IS NULL"),
+    )
+
+
+def _make_instance_disks() -> None:
+    op.create_table(
+        "instance_disks",
+        sa.Column("instance_id", sa.String(length=64), nullable=False),
+        sa.Column("disk_id", sa.String(length=64), nullable=False),
+        sa.Column("target", sa.String(length=255), nullable=False),
+        sa.Column("read_only", sa.Boolean(), nullable=False),
+        sa.Column("since", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(["disk_id"], ["disks.id"], name=op.f("fk_instance_disks_disk_id")),
+        sa.ForeignKeyConstraint(
+            ["instance_id"], ["instances.id"], name=op.f("fk_instance_disks_instance_id")
+        ),
+        sa.PrimaryKeyConstraint("instance_id", "disk_id", name=op.f("pk_instance_disks")),
+        sa.UniqueConstraint("instance_id", "target", name=op.f("uq_instance_disks_instance_id_target")),
+        comment="What an instance has at each start; what it has now are its allocation's attachments",
+    )
+    op.create_index("ix_instance_disks_disk_id", "instance_disks", ["disk_id"])
+
+
+def _make_instance_idleness() -> None:
+    op.create_table(
+        "instance_idleness",
+        sa.Column("instance_id", sa.String(length=64), nullable=False),
+        sa.Column("allocation_id", sa.String(length=64), nullable=False),
+        sa.Column("counts_from", sa.BigInteger(), nullable=False),
+        sa.Column("seen_at", sa.BigInteger(), nullable=True),
+        sa.Column("warned_at", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["instance_id"], ["instances.id"], name=op.f("fk_instance_idleness_instance_id")
+        ),
+        sa.PrimaryKeyConstraint("instance_id", name=op.f("pk_instance_idleness")),
+        comment="The idle clock of the present run; begun anew with every assignment, in its transaction",
+    )
+
+
+def _make_instance_policies() -> None:
+    op.create_table(
+        "instance_policies",
+        sa.Column("instance_id", sa.String(length=64), nullable=False),
+        sa.Column("idle_stop", sa.String(length=8), nullable=False),
+        sa.Column("idle_seconds", sa.Integer(), nullable=True),
+        sa.Column("ttl_seconds", sa.Integer(), nullable=True),
+        sa.Column("restart", sa.String(length=10), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("changed_at", sa.BigInteger(), nullable=False),
+        sa.CheckConstraint(
+            "(idle_stop = 'after') = (idle_seconds IS NOT NULL)",
+            name=op.f("ck_instance_policies_after_has_seconds"),
+        ),
+        sa.CheckConstraint(
+            "idle_stop IN ('unset', 'off', 'default', 'after')",
+            name=op.f("ck_instance_policies_idle_stop_known"),
+        ),
+        sa.CheckConstraint(
+            "restart IN ('elsewhere', 'stay')", name=op.f("ck_instance_policies_restart_known")
+        ),
+        sa.ForeignKeyConstraint(
+            ["instance_id"], ["instances.id"], name=op.f("fk_instance_policies_instance_id")
+        ),
+        sa.PrimaryKeyConstraint("instance_id", name=op.f("pk_instance_policies")),
+        comment="What the owner wants, in a row of its own that no refresh of what was seen touches",
+    )
+
+
+def _make_attachments() -> None:
+    op.create_table(
+        "attachments",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("disk_id", sa.String(length=64), nullable=False),
+        sa.Column("allocation_id", sa.String(length=64), nullable=False),
+        sa.Column("team_id", sa.String(length=64), nullable=False),
+        sa.Column("target", sa.String(length=255), nullable=False),
+        sa.Column("read_only", sa.Boolean(), nullable=False),
+        sa.Column("exclusive", sa.Boolean(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("reason", sa.String(length=32), nullable=False),
+        sa.Column("message", sa.Text(), nullable=False),
+        sa.Column("generation", sa.BigInteger(), nullable=False),
+        sa.Column("asked_at", sa.BigInteger(), nullable=False),
+        sa.Column("attached_at", sa.BigInteger(), nullable=True),
+        sa.Column("detach_by", sa.BigInteger(), nullable=True),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint(
+            "state IN ('attaching', 'attached', 'refused', 'detaching', 'detached', 'stuck')",
+            name=op.f("ck_attachments_state_known"),
+        ),
+        sa.ForeignKeyConstraint(
+            ["allocation_id"], ["allocations.id"], name=op.f("fk_attachments_allocation_id")
+        ),
+        sa.ForeignKeyConstraint(["disk_id"], ["disks.id"], name=op.f("fk_attachments_disk_id")),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_attachments_team_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_attachments")),
+        comment="A disk at an allocation, which owns it. exclusive: a block disk, which has one writer at most",
+    )
+    op.create_index("ix_attachments_allocation_id", "attachments", ["allocation_id"])
+    op.create_index("ix_attachments_disk_id", "attachments", ["disk_id"])
+    op.create_index("ix_attachments_state", "attachments", ["state"])
+    op.create_index(
+        "uq_attachments_one_per_target",
+        "attachments",
+        ["allocation_id", "target"],
+        unique=True,
+        sqlite_where=sa.text("state IN ('attaching', 'attached', 'detaching', 'stuck')"),
+        postgresql_where=sa.text("state IN ('attaching', 'attached', 'detaching', 'stuck')"),
+    )
+    op.create_index(
+        "uq_attachments_one_writer",
+        "attachments",
+        ["disk_id"],
+        unique=True,
+        sqlite_where=sa.text("exclusive = 1 AND state IN ('attaching', 'attached', 'detaching', 'stuck')"),
+        postgresql_where=sa.text("exclusive AND state IN ('attaching', 'attached', 'detaching', 'stuck')"),
+    )
+
+
+def _make_instance_activity() -> None:
+    op.create_table(
+        "instance_activity",
+        sa.Column("allocation_id", sa.String(length=64), nullable=False),
+        sa.Column("source", sa.String(length=16), nullable=False),
+        sa.Column("last_at", sa.BigInteger(), nullable=True),
+        sa.Column("detail", sa.Text(), nullable=False),
+        sa.Column("seen_at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["allocation_id"], ["allocations.id"], name=op.f("fk_instance_activity_allocation_id")
+        ),
+        sa.PrimaryKeyConstraint("allocation_id", "source", name=op.f("pk_instance_activity")),
+        comment="Evidence: when each source (cards, cpu, disk, network, ssh, jupyter) last showed activity",
+    )
