@@ -7,9 +7,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import Invalid
 from starverse.domain.pricing.price_book import PriceBooks
-from starverse.domain.pricing.storage import DiskKind, DiskUsage, charge_disk, free_gib_shares
+from starverse.domain.pricing.storage import DiskUsage, charge_disk, free_gib_shares
 from starverse.domain.timespan import Timespan
 from starverse.testing.pricing import books_of, edited_book, span
 
