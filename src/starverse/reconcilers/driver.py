@@ -156,9 +156,9 @@ class Driver:
         with self._turns.round_of(name) as ours:
             if ours:
                 self._round(loop)
-        if not ours:
+        if not ours:  # what kept it from its turn is the turns' to tell, and no failure of its own
             loop.races, loop.backs_off = 0, False
-            loop.status = self._without_turn(loop)
+            loop.status = replace(loop.status, healthy=True, failures=0, message="", away="")
 
     def _without_turn(self, loop: _Loop) -> ReconcilerStatus:
         fault, why_not = self._turns.fault(), self._turns.why_not(loop.reconciler.name)

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
 from starverse.app.one_by_one import each
 from starverse.app.ports import Wakeups
 from starverse.domain.errors import Conflict, InvariantBroken
-from starverse.reconcilers.driver import BACKOFF_SECONDS_MAX, RACES_MAX, Driver, Reconciler, backoff_seconds
+from starverse.reconcilers.driver import (
+    BACKOFF_SECONDS_MAX,
+    RACES_MAX,
+    Driver,
+    OwnTurn,
+    Reconciler,
+    backoff_seconds,
+)
 from starverse.testing.platforms import SetClock
 
 
@@ -131,3 +139,33 @@ def test_every_item_is_acted_on_and_the_first_real_fault_is_told() -> None:
         each([0, 1, 2, 3, 4], act)
     assert seen == [0, 1, 2, 3, 4]
     assert each([0, 4], act) == ["did 0", "did 4"]
+
+
+class _Turns(OwnTurn):
+    """A database that goes away and comes back."""
+
+    def __init__(self) -> None:
+        self.away = False
+
+    def holds(self, name: str) -> bool:
+        return not self.away
+
+    def round_of(self, name: str) -> AbstractContextManager[bool]:
+        return nullcontext(not self.away)
+
+    def fault(self) -> str:
+        return "the database does not answer" if self.away else ""
+
+
+def test_what_kept_a_loop_from_its_turn_is_over_with_it_and_not_at_its_next_round() -> None:
+    def act() -> str:
+        return "did something"
+
+    turns = _Turns()
+    driver = Driver([Reconciler("slow", "tests", 300, act)], SetClock(), Wakeups(), turns)
+    driver.run_once("slow")
+    turns.away = True
+    driver.run_once("slow")
+    assert not driver.statuses()[0].healthy
+    turns.away = False
+    assert driver.statuses()[0].healthy
