@@ -84,7 +84,7 @@ class SlurmSection(_Section):
     partitions: str = Field("", description="Partitions that are the platform's own, with commas; none: all")
     models: str = Field("", description="Card models of gres types: nvidia_a100=a100-80g,x=rtx4090")
     unix_users: str = Field(
-        "", description="Unix users that workloads of teams, by id or name, run as: TEAM=USER,..."
+        "", description="Unix users that workloads run as: TEAM=USER,MAIL=USER,... (teams by id or name)"
     )
     python: str = Field("", description="Python with starverse on the nodes; none: the server's own")
     cards_declared: bool = Field(False, description="Whether the cluster's cards are not really there")

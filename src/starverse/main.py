@@ -27,7 +27,7 @@ from starverse.app.price_books import unpriced_pools
 from starverse.app.run_folder import RunFolder
 from starverse.app.secret_files import read_or_make_secret
 from starverse.app.servers import KnownServers, Server, require_same_data
-from starverse.app.teams import ids_of_teams
+from starverse.app.teams import ids_of_teams_and_accounts
 from starverse.config import Config
 from starverse.db.hints import Hints
 from starverse.db.maintenance.filling import shown_url
@@ -255,9 +255,9 @@ def _prepare_database(platform: Platform, me: Server) -> None:
 
 
 def _name_unix_users(platform: Platform, engine: SlurmEngine) -> None:
-    """Raises ``Invalid`` where ``slurm.unix_users`` names no team: another user would be taken."""
+    """Raises ``Invalid`` where ``slurm.unix_users`` names nobody: another user would be taken."""
     users = engine.unix_users
-    ids = ids_of_teams(platform, users, "slurm.unix_users")
+    ids = ids_of_teams_and_accounts(platform, users, "slurm.unix_users")
     engine.unix_users = {ids[team]: user for team, user in users.items()}
 
 

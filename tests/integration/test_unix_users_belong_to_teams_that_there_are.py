@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from starverse.app.teams import ids_of_teams
+from starverse.app.teams import ids_of_teams_and_accounts
 from starverse.domain.errors import Invalid
 from starverse.testing.platforms import fresh_database
 from starverse.testing.worlds import World
@@ -24,9 +24,20 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_a_team_goes_by_its_id_or_its_name_and_strangers_are_all_named(world: World) -> None:
     lab = world.team("lab").team_id
-    assert ids_of_teams(world.platform, ["lab", lab], "slurm.unix_users") == {"lab": lab, lab: lab}
+    assert ids_of_teams_and_accounts(world.platform, ["lab", lab], "slurm.unix_users") == {
+        "lab": lab,
+        lab: lab,
+    }
     with pytest.raises(Invalid, match=r"slurm.unix_users: 'lap'.*slurm.unix_users: 'x'"):
-        ids_of_teams(world.platform, ["lap", "lab", "x"], "slurm.unix_users")
+        ids_of_teams_and_accounts(world.platform, ["lap", "lab", "x"], "slurm.unix_users")
+
+
+def test_an_account_goes_by_its_mail_address(world: World) -> None:
+    person = world.team("lab").account_id
+    words = ["Lab@example.org", "nobody@example.org"]
+    assert ids_of_teams_and_accounts(world.platform, words[:1], "slurm.unix_users") == {words[0]: person}
+    with pytest.raises(Invalid, match=r"slurm.unix_users: 'nobody@example.org'.*mail address"):
+        ids_of_teams_and_accounts(world.platform, words, "slurm.unix_users")
 
 
 @pytest.mark.parametrize(("team", "known"), [("operator", True), ("no-such-team", False)])

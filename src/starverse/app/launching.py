@@ -167,6 +167,7 @@ def launch_spec(
         job_number=job.display_number,
         own_number=job.own_number,
         team_id=job.team_id,
+        account_id=job.account_id,
         attempt=allocation.attempt,
         node=allocation.nodes[0],
         cards=ground.cards,

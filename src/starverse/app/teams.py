@@ -15,6 +15,7 @@ from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.db import accounts, ledger, teams
+from starverse.db.accounts import Account
 from starverse.db.events import Event, record
 from starverse.db.jobs import next_number
 from starverse.db.metering import load_books
@@ -70,21 +71,28 @@ def free_name(connection: Connection, email: str) -> str:
     return name
 
 
-def ids_of_teams(platform: Platform, given: Iterable[str], place: str) -> dict[str, TeamId]:
-    """The id of each team that an operator names by its id or its name; ``place`` is the setting.
+def ids_of_teams_and_accounts(platform: Platform, given: Iterable[str], place: str) -> dict[str, str]:
+    """The id of each team that an operator names by its id or its name, and of each account that goes by its
+    mail address; ``place`` is the setting.
 
-    Raises :class:`Invalid` with every one that there is no team of.
+    Raises :class:`Invalid` with every one that there is none of.
     """
-    found, faults = {}, []
+    found: dict[str, str] = {}
+    faults = []
     with platform.database.read() as connection:
         for words in given:
-            team = teams.get_team(connection, TeamId(words)) or teams.find_team(connection, words)
-            if team is None:
-                faults.append(FieldFault(place, words, "the id or the name of a team that there is"))
+            one: Account | Team | None
+            if "@" in words:
+                one = accounts.find_account(connection, words.lower())
             else:
-                found[words] = team.id
+                one = teams.get_team(connection, TeamId(words)) or teams.find_team(connection, words)
+            if one is None:
+                expected = "the id or the name of a team, or the mail address of an account, that there is"
+                faults.append(FieldFault(place, words, expected))
+            else:
+                found[words] = one.id
     if faults:
-        raise Invalid(faults=faults, hint="starverse admin team ls")
+        raise Invalid(faults=faults, hint="starverse admin team ls; starverse admin account ls")
     return found
 
 

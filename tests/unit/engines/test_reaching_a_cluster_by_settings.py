@@ -136,22 +136,24 @@ def test_what_the_cluster_does_by_itself_is_read_from_its_settings(
     assert Commands(str(tmp_path)).requeues_by_default() is requeues
 
 
-def test_a_team_runs_as_its_unix_user_where_that_is_safe() -> None:
+def test_a_workload_runs_as_the_unix_user_of_its_account_or_team_where_that_is_safe() -> None:
     me = getpass.getuser()
     other = next(user.pw_name for user in pwd.getpwall() if user.pw_uid not in (0, os.geteuid()))
     settings = SlurmSettings(
         unix_users={"t-1": other, "t-root": "root", "t-gone": "no-such-user", "t-me": me}
     )
-    assert unix_uid_of(settings, "t-else", 200_007) == 200_007
+    assert unix_uid_of(settings, ["a-else", "t-else"], 200_007) == 200_007
+    with pytest.raises(Invalid, match=r"slurm.unix_users \(t-gone\)"):
+        unix_uid_of(settings, ["t-gone", "t-root"], 200_007)  # the account's goes first
     for team in ("t-root", "t-gone"):
         with pytest.raises(Invalid, match=rf"slurm.unix_users \({team}\)"):
-            unix_uid_of(settings, team, 200_007)
+            unix_uid_of(settings, [team], 200_007)
     if os.geteuid() == 0:
-        assert unix_uid_of(settings, "t-1", 200_007) == pwd.getpwnam(other).pw_uid
+        assert unix_uid_of(settings, ["t-1"], 200_007) == pwd.getpwnam(other).pw_uid
     else:
-        assert unix_uid_of(settings, "t-me", None) is None
+        assert unix_uid_of(settings, ["t-me"], None) is None
         with pytest.raises(Invalid, match="unless the platform runs as root"):
-            unix_uid_of(settings, "t-1", None)
+            unix_uid_of(settings, ["t-1"], None)
 
 
 def test_lists_and_pairs_of_the_settings_file_are_read() -> None:

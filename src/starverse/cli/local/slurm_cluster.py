@@ -325,7 +325,7 @@ def users_of(config: Config) -> tuple[Finding, ...]:
     findings = []
     for team, name in sorted(settings.unix_users.items()):
         try:
-            unix_uid_of(settings, team, None)
+            unix_uid_of(settings, [team], None)
         except Invalid as error:
             needs = error.faults[0].expected if error.faults else "a Unix user"
             why = "a workload never runs as root, and only root may become somebody else"

@@ -118,6 +118,7 @@ class LaunchSpec:
     ``ib``, ``roce`` or ``eth``, ``""``: nobody said. What launchers write for the workload leaves
     ``disk_reserve_bytes`` of each disk free.
 
+    ``account_id`` is whose workload it is (``""``: told by an older platform).
     ``interactive``: an instance, which is ready when it accepts SSH; ``gateway_keys`` are the public keys
     (OpenSSH) that may log in, the platform's own. ``home`` is the host folder shown as ``/root``, ``""``: one
     that goes with the allocation. ``plugs`` are disks to be had from the start, each of them or the start
@@ -168,6 +169,7 @@ class LaunchSpec:
     fabric: str = ""
     disk_reserve_bytes: int = 1024**3
     own_number: int = 0
+    account_id: str = ""
     interactive: bool = False
     gateway_keys: tuple[str, ...] = ()
     home: str = ""

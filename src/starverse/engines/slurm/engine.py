@@ -76,14 +76,14 @@ class SlurmEngine(FolderEngine):
 
     @property
     def unix_users(self) -> Mapping[str, str]:
-        """Whom the workloads of teams run as, by team id. What is not safe is refused when it is set."""
+        """Whom workloads run as, by the id of their account or team. What is not safe is refused when set."""
         return self._settings.unix_users
 
     @unix_users.setter
     def unix_users(self, users: Mapping[str, str]) -> None:
         settings = replace(self._settings, unix_users=users)
-        for team_id in users:
-            unix_uid_of(settings, team_id, None)
+        for whose in users:
+            unix_uid_of(settings, [whose], None)
         self._settings = settings
 
     @property
@@ -119,7 +119,7 @@ class SlurmEngine(FolderEngine):
         folder = self._folder(launch.allocation_id)
         if folder.has("slurm.json") and not self._is_lost(folder):
             return
-        uid = unix_uid_of(self._settings, launch.team_id, launch.unix_uid)
+        uid = unix_uid_of(self._settings, [launch.account_id, launch.team_id], launch.unix_uid)
         request = job_request(
             launch,
             self._load_nodes(60.0),

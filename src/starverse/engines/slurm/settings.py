@@ -6,7 +6,7 @@ import getpass
 import os
 import pwd
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,10 +23,10 @@ class SlurmSettings:
     """The section ``[slurm]``. Texts that are ``""`` are found out.
 
     ``partitions`` are the platform's own, empty: all. ``models`` maps gres types to our model names,
-    ``unix_users`` team ids to the users of the nodes that their workloads run as. ``python`` is the
-    interpreter with this package on the nodes. ``absent_seconds``: so long a job has to be missing from the
-    queue before it counts as over without a word; ``news_seconds_max``: so old the newest look at the queue
-    may be.
+    ``unix_users`` ids of teams and accounts to the users of the nodes that their workloads run as.
+    ``python`` is the interpreter with this package on the nodes. ``absent_seconds``: so long a job has to be
+    missing from the queue before it counts as over without a word; ``news_seconds_max``: so old the newest
+    look at the queue may be.
     """
 
     conf: str = ""
@@ -82,15 +82,16 @@ def _own_name(name: str) -> str:
     return name
 
 
-def unix_uid_of(settings: SlurmSettings, team_id: str, unix_uid: int | None) -> int | None:
-    """Whom the workloads of a team run as: the user set for the team, else what the platform chose.
+def unix_uid_of(settings: SlurmSettings, ids: Sequence[str], unix_uid: int | None) -> int | None:
+    """Whom a workload runs as: the user set for the first of ``ids`` that has one (its account's id, then its
+    team's), else what the platform chose.
 
     Raises :class:`Invalid` where that is not safe: only root may become somebody else, nobody becomes root.
     """
-    name = settings.unix_users.get(team_id, "")
-    if not name:
+    whose = next((one for one in ids if settings.unix_users.get(one)), None)
+    if whose is None:
         return unix_uid
-    place = f"slurm.unix_users ({team_id})"
+    name, place = settings.unix_users[whose], f"slurm.unix_users ({whose})"
     try:
         found = pwd.getpwnam(name).pw_uid
     except KeyError as error:
