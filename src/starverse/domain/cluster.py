@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import takewhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,27 @@ def node_state(up: bool, message: str) -> str:
     return "drained" if message.startswith(DRAINED) else "down"
 
 
+def is_older_driver(driver: str, wanted: str) -> bool:
+    """Whether an NVIDIA driver is older than the one wanted, by its numbers (``550.54.14`` after ``550.9``).
+
+    False where one of them is not told: nothing is known against the node then.
+    """
+    have, need = _numbers(driver), _numbers(wanted)
+    return bool(have and need) and have < need
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = re.split(r"[.-]", version)
+    numbers = tuple(int(part) for part in takewhile(str.isdecimal, parts))
+    return numbers + (0,) * (4 - len(numbers)) if numbers else ()
+
+
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """A node as the engine sees it; ``up`` false comes with a ``message``. ``fabric``: ib, roce or eth."""
+    """A node as the engine sees it; ``up`` false comes with a ``message``. ``fabric``: ib, roce or eth.
+
+    ``driver`` is the version of its NVIDIA driver, ``""``: not told.
+    """
 
     node_id: str
     zone: str
@@ -52,3 +72,4 @@ class NodeReport:
     links: tuple[LinkReport, ...] = ()
     up: bool = True
     message: str = ""
+    driver: str = ""
