@@ -6,12 +6,12 @@ was done, and the launcher claims its allocation id exclusively.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from starverse.app import auth, checkpoints, folders, funding
+from starverse.app import auth, checkpoints, folders, funding, secrets
 from starverse.app.endings import End, record_end
 from starverse.app.platform import Platform
 from starverse.db import allocations, datasets, inventory, jobs, metering
@@ -41,6 +41,7 @@ class _Ground:
     workspace: Workspace
     mounts: tuple[Mount, ...]
     held_seconds: int
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 def start(platform: Platform, allocation: Allocation) -> bool:
@@ -141,6 +142,7 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
         workspace=workspace,
         mounts=tuple(mounts),
         held_seconds=metering.held_seconds(connection, allocation.id),
+        secrets=secrets.values_of(connection, platform, job.team_id, job.spec.secret_names),
     )
 
 
@@ -212,6 +214,7 @@ def launch_spec(
         binds_cards=platform.engine.capabilities.binds_cards,
         fabric=allocation.fabric,
         disk_reserve_bytes=settings.disk_reserve_bytes,
+        secrets=ground.secrets,
     )
 
 

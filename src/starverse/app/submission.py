@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy import Connection
 
-from starverse.app import job_views
+from starverse.app import job_views, secrets
 from starverse.app.funding import sources_of
 from starverse.app.idempotency import claim, made_before
 from starverse.app.identity import Identity
@@ -179,6 +179,8 @@ def _check_names(
     for name in spec.datasets:
         if datasets.find_verified(connection, name) is None:
             faults.append(FieldFault("--dataset", name, "a verified dataset of `starverse dataset ls`"))
+    for name in secrets.missing_names(connection, identity.team_id, spec.secret_names):
+        faults.append(FieldFault("--secret", name, "a secret of `starverse secret ls`"))
     for condition in spec.dependencies.conditions:
         if condition.kind is DependencyKind.SINGLETON or condition.job_number is None:
             continue

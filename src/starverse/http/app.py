@@ -26,6 +26,7 @@ from starverse.http import (
     metrics,
     offers,
     problems,
+    secrets,
     streams,
     teams,
     topups,
@@ -52,6 +53,7 @@ _ROUTERS = (
     bill.router,
     admin.router,
     fabric.router,
+    secrets.router,
 )
 
 

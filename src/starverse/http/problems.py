@@ -154,7 +154,8 @@ async def _on_starverse_error(request: Request, error: Exception) -> JSONRespons
 
 async def _on_validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    faults = [_fault(found) for found in error.errors()]
+    quiet = "/secrets/" in request.url.path
+    faults = [_fault(found, quiet) for found in error.errors()]
     return problem_response(request_id_of(request), Invalid(faults=faults))
 
 
@@ -173,8 +174,9 @@ async def _on_http_exception(request: Request, error: Exception) -> JSONResponse
     )
 
 
-def _fault(found: Mapping[str, Any]) -> FieldFault:
-    """A pydantic finding as a fault: ``body.cards`` reads ``cards``; secrets are never repeated."""
+def _fault(found: Mapping[str, Any], quiet: bool) -> FieldFault:
+    """A pydantic finding as a fault: ``body.cards`` reads ``cards``; secrets are never repeated, whatever
+    the name under which they came (``quiet``: nothing that was given is)."""
     location = [str(part) for part in found["loc"] if part not in ("body", "query", "path", "header")]
     broken = found["type"] == "json_invalid"
     field = f"body, character {location[-1]}" if broken and location else ".".join(location) or "body"
@@ -188,7 +190,7 @@ def _fault(found: Mapping[str, Any]) -> FieldFault:
         )
     if found["type"] == "missing":
         shown = "missing"
-    elif "password" in field or isinstance(given, (dict, list, bytes)):
+    elif quiet or "password" in field or isinstance(given, (dict, list, bytes)):
         shown = type(given).__name__
     else:
         shown = str(given)[:80].encode("utf-8", "replace").decode()

@@ -52,7 +52,7 @@ from starverse.db.maintenance.rows import TableDigest, lines_of, shapes_of
 from starverse.db.session import Database
 from starverse.domain.errors import Conflict, FieldFault, Invalid, InvariantBroken, NotFound, Unavailable
 
-SECRETS = ("operator-token", "gateway-mock.secret", "tls")
+SECRETS = ("operator-token", "gateway-mock.secret", "tls", "secrets.key", "gateway")
 """Secrets of the data folder, files and folders of files."""
 
 COMPRESSION = 4

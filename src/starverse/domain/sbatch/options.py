@@ -216,6 +216,8 @@ _OURS = (
     _supported("defer-until", "", "TIME", "may be put off for a better price until then", _begin),
     _supported("dataset", "", "NAME[@VERSION]", "mount at /dataset/NAME; may be repeated",
                _plain(values.dataset), repeats=True),
+    _supported("secret", "", "NAME", "a secret as the file /run/starverse/secrets/NAME; may be repeated",
+               _plain(values.secret), repeats=True),
     _supported("checkpoint", "", "FOLDER", "folder of /workspace that is saved as a checkpoint by itself",
                _plain(values.checkpoint_folder)),
     _supported("net", "", "none|host", "what the job reaches: nothing (default) or the host's network",

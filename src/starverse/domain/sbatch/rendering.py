@@ -69,6 +69,7 @@ def _words(spec: JobSpec) -> list[str]:
         ("comment", spec.comment),
         ("account", spec.cost_label),
         *(("dataset", name) for name in spec.datasets),
+        *(("secret", name) for name in spec.secret_names),
         ("checkpoint", spec.checkpoint_folder),
         ("net", spec.network.value if spec.network is not Network.NONE else None),
     ]

@@ -165,6 +165,7 @@ def _spec(request: SubmitRequest, script: str, choice: Choice, resources: Resour
         comment=choice.value("comment", str) or None,
         cost_label=choice.value("account", str) or None,
         datasets=choice.values("dataset", str),
+        secret_names=tuple(dict.fromkeys(choice.values("secret", str))),
         checkpoint_folder=choice.value("checkpoint", str),
         network=choice.value("net", Network) or choice.value("network", Network) or Network.NONE,
     )

@@ -41,6 +41,7 @@ _SIZE_UNITS = {"K": 1024, "": 1024**2, "M": 1024**2, "G": 1024**3, "T": 1024**4}
 _SIGNAL = re.compile(r"(?:([A-Za-z]+):)?([A-Za-z0-9+]+)(?:@(\d{1,9}))?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_SECRET = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(?:@[A-Za-z0-9][A-Za-z0-9._-]{0,127})?", re.ASCII)
 
 SIGNAL_NAMES = {member.value: member.name.removeprefix("SIG") for member in signal.Signals}
@@ -219,6 +220,12 @@ def slug(text: str) -> str:
 def dataset(text: str) -> str:
     if _DATASET.fullmatch(text) is None:
         raise BadValue("the name of a dataset such as digits, or NAME@VERSION")
+    return text
+
+
+def secret(text: str) -> str:
+    if _SECRET.fullmatch(text) is None:
+        raise BadValue("the name of a secret of `starverse secret ls`")
     return text
 
 

@@ -8,7 +8,7 @@ Read by launchers, so this module imports the standard library only, and little 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from starverse.domain.workloads.lines import read_fields
@@ -174,7 +174,7 @@ class LaunchSpec:
     gateway_keys: tuple[str, ...] = ()
     home: str = ""
     plugs: tuple[Plug, ...] = ()
-    secrets: tuple[tuple[str, str], ...] = ()
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     image: str = ""
     version: int = PROTOCOL_VERSION
 
