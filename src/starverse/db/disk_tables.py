@@ -41,6 +41,7 @@ disks = Table(
     Column("created_at", UtcTime, nullable=False),
     Column("deleted_at", UtcTime),
     Column("purged_at", UtcTime),
+    Column("made_gib", Integer, comment="The size that its storage has; NULL: it has none yet"),
     Column("used_bytes", BigInteger),
     Column("used_files", BigInteger),
     Column("used_at", UtcTime),

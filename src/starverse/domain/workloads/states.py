@@ -86,12 +86,15 @@ class ReservationState(StrEnum):
 
 
 class AttachmentState(StrEnum):
-    """A block disk at an allocation, which owns the attachment.
+    """A disk at an allocation, which owns the attachment.
 
     ::
 
-        attaching ---> attached ---> detaching ---> detached | stuck
-            '-> refused
+        attaching ---> attached ---> detaching ---> detached
+            '-> refused                  '-> stuck ---'
+
+    ``stuck``: it did not come out within its time and an operator has to look; it is detached once it did
+    come out after all, its launcher is gone, or the operator says so.
     """
 
     ATTACHING = "attaching"
@@ -161,7 +164,7 @@ ATTACHMENT_TRANSITIONS: Mapping[AttachmentState, frozenset[AttachmentState]] = {
     _T.REFUSED: frozenset(),
     _T.DETACHING: frozenset({_T.DETACHED, _T.STUCK}),
     _T.DETACHED: frozenset(),
-    _T.STUCK: frozenset(),
+    _T.STUCK: frozenset({_T.DETACHED}),
 }
 CHECKPOINT_TRANSITIONS: Mapping[CheckpointState, frozenset[CheckpointState]] = {
     _C.WRITING: frozenset({_C.PUBLISHED, _C.ABANDONED}),
@@ -171,6 +174,9 @@ CHECKPOINT_TRANSITIONS: Mapping[CheckpointState, frozenset[CheckpointState]] = {
 
 OPEN_ALLOCATION_STATES = frozenset({_A.PLACED, _A.STARTING, _A.RUNNING, _A.STOPPING})
 """States in which an allocation holds its cards; ``lost`` is declared only after the lease ran out."""
+
+OPEN_ATTACHMENT_STATES = frozenset({_T.ATTACHING, _T.ATTACHED, _T.DETACHING, _T.STUCK})
+"""States in which an allocation has its disk, or may have it."""
 
 ENDED_JOB_STATES = frozenset({_J.SUCCEEDED, _J.FAILED, _J.CANCELLED})
 

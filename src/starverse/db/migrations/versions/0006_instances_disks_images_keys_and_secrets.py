@@ -53,6 +53,12 @@ def _make_disks() -> None:
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("deleted_at", sa.BigInteger(), nullable=True),
         sa.Column("purged_at", sa.BigInteger(), nullable=True),
+        sa.Column(
+            "made_gib",
+            sa.Integer(),
+            nullable=True,
+            comment="The size that its storage has; NULL: it has none yet",
+        ),
         sa.Column("used_bytes", sa.BigInteger(), nullable=True),
         sa.Column("used_files", sa.BigInteger(), nullable=True),
         sa.Column("used_at", sa.BigInteger(), nullable=True),
@@ -322,10 +328,18 @@ def _make_instances() -> None:
         sa.Column("run_id", sa.String(length=64), nullable=True),
         sa.Column("starts", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("first_ready_at", sa.BigInteger(), nullable=True),
         sa.Column("stopped_at", sa.BigInteger(), nullable=True),
         sa.Column("release_at", sa.BigInteger(), nullable=True),
         sa.Column("release_warned_at", sa.BigInteger(), nullable=True),
         sa.Column("released_at", sa.BigInteger(), nullable=True),
+        sa.Column(
+            "afterwards",
+            sa.Text(),
+            nullable=True,
+            comment="What follows once its present run is over, as JSON; NULL: nothing",
+        ),
+        sa.Column("removed_at", sa.BigInteger(), nullable=True, comment="Released, and its files are gone"),
         sa.CheckConstraint(
             "(state = 'released') = (released_at IS NOT NULL)", name=op.f("ck_instances_released_has_time")
         ),

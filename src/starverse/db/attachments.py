@@ -1,0 +1,178 @@
+"""Attachments: which allocation has which disk, where, and how far that is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
+
+from starverse.db.disk_tables import attachments, disks
+from starverse.db.prepared import Prepared, among
+from starverse.db.session import LostRace
+from starverse.db.tables import allocations
+from starverse.domain.disk_kind import DiskKind
+from starverse.domain.workloads.states import (
+    ATTACHMENT_TRANSITIONS,
+    OPEN_ATTACHMENT_STATES,
+    AttachmentState,
+    advance,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A disk at an allocation, which owns it. ``generation`` counts the writes: changes are conditional.
+
+    ``exclusive``: of a block disk. ``detach_by``: when it counts as stuck.
+    """
+
+    id: str
+    disk_id: str
+    allocation_id: str
+    team_id: str
+    target: str
+    read_only: bool
+    exclusive: bool
+    state: AttachmentState
+    asked_at: datetime
+    reason: str = ""
+    message: str = ""
+    generation: int = 0
+    attached_at: datetime | None = None
+    detach_by: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def open(self) -> bool:
+        return self.state in OPEN_ATTACHMENT_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a launcher is to be told of an attachment."""
+
+    id: str
+    disk_id: str
+    kind: DiskKind
+    target: str
+    read_only: bool
+    state: AttachmentState
+
+
+_OF_ALLOCATIONS = Prepared(
+    select(
+        attachments.c.id,
+        attachments.c.allocation_id,
+        attachments.c.disk_id,
+        disks.c.kind,
+        attachments.c.target,
+        attachments.c.read_only,
+        attachments.c.state,
+    )
+    .join(disks, disks.c.id == attachments.c.disk_id)
+    .where(among(attachments.c.allocation_id, "ids"))
+    .order_by(attachments.c.target, attachments.c.id)
+)
+_WANTED = (AttachmentState.ATTACHING, AttachmentState.ATTACHED)
+
+
+def insert_attachment(connection: Connection, attachment: Attachment) -> None:
+    """Raises ``IntegrityError`` where a block disk is attached elsewhere, or the path is taken."""
+    fields = Attachment.__dataclass_fields__
+    connection.execute(insert(attachments).values({name: getattr(attachment, name) for name in fields}))
+
+
+def change(
+    connection: Connection, attachment: Attachment, state: AttachmentState, **values: Any
+) -> Attachment:
+    """Move it on; raises :class:`LostRace` where it changed meanwhile."""
+    advance(ATTACHMENT_TRANSITIONS, attachment.state, state)
+    row = connection.execute(
+        update(attachments)
+        .where(attachments.c.id == attachment.id, attachments.c.generation == attachment.generation)
+        .values(state=state, **values, generation=attachment.generation + 1)
+        .returning(attachments)
+    ).one_or_none()
+    if row is None:
+        raise LostRace()
+    return _attachment(row)
+
+
+def get(connection: Connection, attachment_id: str) -> Attachment | None:
+    return next(iter(_read(connection, attachments.c.id == attachment_id)), None)
+
+
+def of_allocation(connection: Connection, allocation_id: str) -> tuple[Attachment, ...]:
+    """Every one that it ever had, by time."""
+    return _read(connection, attachments.c.allocation_id == allocation_id)
+
+
+def open_of_allocation(connection: Connection, allocation_id: str) -> tuple[Attachment, ...]:
+    return _read(connection, (attachments.c.allocation_id == allocation_id) & _is_open())
+
+
+def open_of_disk(connection: Connection, disk_id: str) -> tuple[Attachment, ...]:
+    return _read(connection, (attachments.c.disk_id == disk_id) & _is_open())
+
+
+def newest_of_disk(connection: Connection, disk_id: str, limit: int) -> tuple[Attachment, ...]:
+    """Open ones and those that ended last, the newest first."""
+    query = (
+        select(attachments)
+        .where(attachments.c.disk_id == disk_id)
+        .order_by(attachments.c.asked_at.desc(), attachments.c.id.desc())
+        .limit(limit)
+    )
+    return tuple(_attachment(row) for row in connection.execute(query))
+
+
+def all_open(connection: Connection) -> tuple[Attachment, ...]:
+    return _read(connection, _is_open())
+
+
+def wanted(connection: Connection, allocation_ids: Collection[str]) -> Mapping[str, tuple[Wanted, ...]]:
+    """What each allocation is to have, by path; those that never had an attachment are left out."""
+    found: dict[str, list[Wanted]] = {}
+    if allocation_ids:
+        for row in _OF_ALLOCATIONS.rows(connection, ids=allocation_ids):
+            own = found.setdefault(row.allocation_id, [])
+            if row.state in _WANTED:
+                own.append(Wanted(row.id, row.disk_id, row.kind, row.target, row.read_only, row.state))
+    return {key: tuple(own) for key, own in found.items()}
+
+
+def open_of_ended(connection: Connection, limit: int) -> tuple[Attachment, ...]:
+    """Those whose allocation was cleaned up: nothing can have them any more."""
+    query = (
+        select(attachments)
+        .join(allocations, allocations.c.id == attachments.c.allocation_id)
+        .where(_is_open(), allocations.c.cleaned_at.is_not(None))
+        .order_by(attachments.c.asked_at, attachments.c.id)
+        .limit(limit)
+    )
+    return tuple(_attachment(row) for row in connection.execute(query))
+
+
+def overdue(connection: Connection, now: datetime, asked_before: datetime) -> tuple[Attachment, ...]:
+    """Those that are detaching past their time, and those that a run was asked to attach long ago."""
+    c = attachments.c
+    late = (c.state == AttachmentState.DETACHING) & (c.detach_by <= now)
+    unanswered = (c.state == AttachmentState.ATTACHING) & (c.asked_at <= asked_before)
+    return _read(connection, late | unanswered)
+
+
+def _is_open() -> ColumnElement[bool]:
+    return attachments.c.state.in_(OPEN_ATTACHMENT_STATES)
+
+
+def _read(connection: Connection, where: ColumnElement[bool]) -> tuple[Attachment, ...]:
+    query = select(attachments).where(where).order_by(attachments.c.asked_at, attachments.c.id)
+    return tuple(_attachment(row) for row in connection.execute(query))
+
+
+def _attachment(row: Row[*tuple[Any, ...]]) -> Attachment:
+    found = row._mapping
+    return Attachment(**{name: found[name] for name in Attachment.__dataclass_fields__})
