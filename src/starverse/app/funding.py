@@ -106,7 +106,7 @@ def _ask(
     before = sum(hold.seconds for hold in held)
     wanted = Wanted(
         terms_of(connection, allocation),
-        len(allocation.cards),
+        allocation.cards_priced,
         job.spec.time_limit_seconds - before,
         started=before > 0,
         window=job.spec.window,

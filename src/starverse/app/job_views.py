@@ -256,7 +256,7 @@ def _allocation(job: Job, run: Allocation, around: _Around) -> AllocationView:
 def wish_of(spec: JobSpec, terms: Terms, spent: Money = ZERO) -> Wish:
     """What a job's price depends on; ``spent`` counts against its ``--cost-max``."""
     left = None if spec.cost_max is None else max(ZERO, spec.cost_max - spent)
-    return Wish(terms, spec.resources.cards, spec.time_limit_seconds, spec.window, spec.begin, left)
+    return Wish(terms, spec.cards_priced, spec.time_limit_seconds, spec.window, spec.begin, left)
 
 
 def _price(job: Job, last: Allocation | None, around: _Around) -> Money | None:
@@ -275,8 +275,8 @@ def _resume_price(job: Job, last: Allocation | None, around: _Around) -> Money |
 
 def _hour_price(job: Job, last: Allocation | None, around: _Around, spent: Money) -> Money | None:
     """At the rate of where it runs or ran last, else of what it asks for."""
-    model = (last.card_model if last else None) or job.spec.resources.card_model
-    if model is None or not job.spec.resources.cards:
+    model = (last.card_model if last else None) or job.spec.priced_resources.card_model
+    if model is None or not job.spec.cards_priced:
         return None
     fabric = last.fabric if last else job.spec.resources.fabric or "eth"
     terms = Terms(job.spec.tariff, model, fabric, members=around.members[job.account_id])

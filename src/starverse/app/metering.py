@@ -152,7 +152,7 @@ def credit_back(
     books = metering.load_books(connection)
     terms = terms_of(connection, allocation)
     subject = Subject(SubjectKind.ALLOCATION, allocation.id)
-    cards = len(allocation.cards)
+    cards = allocation.cards_priced
     kept = ZERO
     if lost.start > span.start:
         before = Usage(subject, Timespan(span.start, lost.start), cards, terms)
@@ -235,7 +235,7 @@ def _rate(
     segments: list[Segment] = []
     pieces: list[Piece] = []
     for part in span.split_at(pay_edges(sources)):
-        charged = charge_usages([Usage(subject, part, len(allocation.cards), terms)], books.books, running)
+        charged = charge_usages([Usage(subject, part, allocation.cards_priced, terms)], books.books, running)
         segments += charged.segments
         pieces.append(Piece(part.start, part.end, charged.total))
         running = charged.running

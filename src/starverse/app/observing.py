@@ -231,7 +231,7 @@ def _second_price(connection: Connection, allocation: Allocation) -> int:
     books = metering.load_books(connection).books
     at = allocation.funded_until or allocation.placed_at
     rate, _ = rate_at(funding.terms_of(connection, allocation), at, books)
-    exact = rate * len(allocation.cards) / 3600
+    exact = rate * allocation.cards_priced / 3600
     return -(-exact.numerator // exact.denominator) + 1
 
 

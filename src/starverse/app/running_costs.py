@@ -41,5 +41,5 @@ def uncharged(
         return None
     terms = Terms(run.tariff, run.card_model, run.fabric, members=members[run.account_id])
     span = Timespan(since, until)
-    usage = Usage(Subject(SubjectKind.ALLOCATION, run.id), span, len(run.cards), terms)
+    usage = Usage(Subject(SubjectKind.ALLOCATION, run.id), span, run.cards_priced, terms)
     return Uncharged(span, charge_usages([usage], books, meter.running if meter else None).total)

@@ -147,6 +147,7 @@ class _Reader:
             promised_at=promised.get(job.id),
             array_group=None if job.array_index is None else str(job.number),
             array_running_max=spec.array.running_max if spec.array else None,
+            at_once=spec.at_once and not job.attempts,
         )
 
     def _blocked(
@@ -187,7 +188,7 @@ class _Reader:
 
         ``None``: there is nothing to price, because it asks for no cards or none of its pools is here.
         """
-        asked = job.spec.resources
+        asked = job.spec.priced_resources
         pool = self._dearest_pool(asked)
         if pool is None:
             return NotFunded(Unfunded.NO_PRICE) if pools_asked(self.kinds, asked) else None
@@ -212,7 +213,7 @@ class _Reader:
         return self.dearest[key]
 
     def _list_price(self, job: Job) -> Fraction:
-        pool = self._dearest_pool(job.spec.resources)
+        pool = self._dearest_pool(job.spec.priced_resources)
         return Fraction(0) if pool is None else Fraction(self.book.list_price_of(*pool).micro)
 
     def _person(self, account_id: str) -> _Person:

@@ -68,9 +68,10 @@ def _quote(world: World, spec: JobSpec, pool: tuple[str, str], tariff: Tariff) -
 
 def pool_of(world: World, spec: JobSpec) -> tuple[str, str] | None:
     """Where no node is known yet: what its own words name, if that has a price."""
-    pools = pools_asked(world.kinds, spec.resources)
-    if not pools and spec.resources.card_model is not None:
-        pools = frozenset({(spec.resources.card_model, spec.resources.fabric or "eth")})
+    asked = spec.priced_resources
+    pools = pools_asked(world.kinds, asked)
+    if not pools and asked.card_model is not None:
+        pools = frozenset({(asked.card_model, asked.fabric or "eth")})
     return dearest_pool(pools, world.books.books.at(world.now))
 
 

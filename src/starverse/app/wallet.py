@@ -104,10 +104,10 @@ def burn_of(connection: Connection, team_id: TeamId, books: PriceBooks, now: dat
     """Micro-yuan an hour that the team's running allocations cost at this instant."""
     burn = Fraction(0)
     for allocation in allocations.open_ones(connection):
-        if allocation.team_id == team_id and allocation.card_model is not None and allocation.cards:
+        if allocation.team_id == team_id and allocation.card_model is not None:
             terms = terms_of(connection, allocation)
             rate, _ = rate_at(terms, now, books)
-            burn += rate * charged_cards(terms, len(allocation.cards), books.at(now))
+            burn += rate * charged_cards(terms, allocation.cards_priced, books.at(now))
     return burn
 
 

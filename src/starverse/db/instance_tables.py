@@ -36,10 +36,13 @@ instances = Table(
     Column("run_id", IdText),
     Column("starts", Integer, nullable=False),
     Column("created_at", UtcTime, nullable=False),
+    Column("first_ready_at", UtcTime),
     Column("stopped_at", UtcTime),
     Column("release_at", UtcTime),
     Column("release_warned_at", UtcTime),
     Column("released_at", UtcTime),
+    Column("afterwards", Text, comment="What follows once its present run is over, as JSON; NULL: nothing"),
+    Column("removed_at", UtcTime, comment="Released, and its files are gone"),
     one_of("state", InstanceState),
     CheckConstraint("(state = 'released') = (released_at IS NOT NULL)", name="released_has_time"),
     Index(

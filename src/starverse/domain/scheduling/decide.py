@@ -33,6 +33,14 @@ from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.reasons import JobEndReason, NoticeReason, WaitReason
 
 _FOLLOWING_THE_PRICE = frozenset({Tariff.SPOT, Tariff.IDLE, Tariff.ON_DEMAND})
+_PRICE = WaitReason.PRICE_ABOVE_MAX
+_ENDS_AT_ONCE = {
+    WaitReason.NO_CARDS: JobEndReason.NO_CARDS,
+    WaitReason.NO_MONEY: JobEndReason.NO_MONEY,
+    WaitReason.PRICE_ABOVE_MAX: JobEndReason.NO_CARDS,
+    WaitReason.DISK_RESERVE: JobEndReason.NO_CARDS,
+}
+"""What ends a job that starts at once or not at all; a pause after a lost race is no reason."""
 
 
 def decide(snapshot: Snapshot, now: datetime) -> Decision:
@@ -112,7 +120,10 @@ class _Decider:
             self.refusals.append(Refusal(job.job_id, job.blocked.reason, job.blocked.message))
         elif isinstance(job.blocked, Blocked):
             why = job.blocked
-            self.waits.append(Wait(job.job_id, why.reason, why.message, why.until))
+            if job.at_once and why.reason in _ENDS_AT_ONCE:
+                self.refusals.append(Refusal(job.job_id, _ENDS_AT_ONCE[why.reason], why.message))
+            else:
+                self.waits.append(Wait(job.job_id, why.reason, why.message, why.until))
         else:
             never = self.tally.layout.shape(job.resources).never
             if never is None:
@@ -139,11 +150,15 @@ class _Decider:
                 return self._wait(job, full.reason, full.message)
         pools = tuple(pool for pool in shape.pools if self._affordable(job, pool.pool))
         if shape.pools and not pools:
-            return self._wait(job, WaitReason.PRICE_ABOVE_MAX, self._too_dear(job, shape))
+            text = self._too_dear(job, shape)
+            return self._refuse(job, text) if job.at_once else self._wait(job, _PRICE, text)
         choice = self._fits_now(job, shape, pools)
         if choice is not None:
             return self._place(job, choice)
         if not self._promise(job, shape, pools):
+            if job.at_once:
+                lack = self._behind(job, shape, pools) or self._shortage(shape, pools)
+                return self._refuse(job, lack.message)
             self._block(job, shape, pools)
         return False
 
@@ -287,6 +302,10 @@ class _Decider:
 
     def _wait(self, job: WaitingJob, reason: WaitReason, message: str) -> bool:
         self.waits.append(Wait(job.job_id, reason, message))
+        return False
+
+    def _refuse(self, job: WaitingJob, message: str) -> bool:
+        self.refusals.append(Refusal(job.job_id, JobEndReason.NO_CARDS, message))
         return False
 
     def _affordable(self, job: WaitingJob, pool: Pool) -> bool:

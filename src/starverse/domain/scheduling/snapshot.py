@@ -190,7 +190,8 @@ class WaitingJob:
     ``number`` is what people see (``123``, ``123_4``). ``bid`` as in :class:`RunningAllocation`: the
     job's ``--price-max``, or ``None``. ``bid_rank`` orders spot: the bid, or the list price where there
     is none. ``promised_at`` is set once cards were reclaimed in its name since it last queued: it goes
-    first in its claim class. ``array_running_max`` ``None``: no limit.
+    first in its claim class. ``array_running_max`` ``None``: no limit. ``at_once``: it waits for nothing but
+    cards that are coming free for it; else it is refused.
     """
 
     job_id: JobId
@@ -207,6 +208,7 @@ class WaitingJob:
     promised_at: datetime | None = None
     array_group: str | None = None
     array_running_max: int | None = None
+    at_once: bool = False
 
     @property
     def claim(self) -> Claim:

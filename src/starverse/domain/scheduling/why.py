@@ -31,6 +31,7 @@ _STANDING_ADVICE = {
     WaitReason.NO_MONEY: "top up: starverse topup",
     WaitReason.PRICE_ABOVE_MAX: "a higher --price-max, or a cheaper hour: starverse offers",
     WaitReason.ARRAY_LIMIT: "a higher limit: --array=...%N",
+    WaitReason.DISK_IN_USE: "detach the disk where it is: starverse disk ls",
     WaitReason.DISK_RESERVE: "only the operator can help: starverse admin status",
 }
 

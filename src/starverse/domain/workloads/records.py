@@ -113,3 +113,8 @@ class Allocation:
     def open(self) -> bool:
         """Whether it holds its cards."""
         return self.state in OPEN_ALLOCATION_STATES
+
+    @property
+    def cards_priced(self) -> int:
+        """How many cards its rate counts: without a card (``no_gpu``) one (pricing.md, no_gpu)."""
+        return 1 if self.tariff is Tariff.NO_GPU else len(self.cards)

@@ -7,7 +7,7 @@ into a :class:`~starverse.domain.workloads.launch.LaunchSpec`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -178,3 +178,15 @@ class JobSpec:
     priced_card: str | None = None
     at_once: bool = False
     secret_names: tuple[str, ...] = ()
+
+    @property
+    def priced_resources(self) -> Resources:
+        """What its price is looked up by: its cards; without one of its own, one ``priced_card``."""
+        if self.priced_card is None:
+            return self.resources
+        return replace(self.resources, card_model=self.priced_card, cards_per_node=1, nodes=1)
+
+    @property
+    def cards_priced(self) -> int:
+        """How many cards its rate counts."""
+        return self.priced_resources.cards
