@@ -67,6 +67,11 @@ class Paths:
         return self.data / "datasets" / dataset_id
 
     @property
+    def gateway(self) -> Path:
+        """The keys of the SSH gateway."""
+        return self.data / "gateway"
+
+    @property
     def channel_socket(self) -> Path:
         return self.data / "channel.sock"
 
