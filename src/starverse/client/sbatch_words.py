@@ -55,8 +55,8 @@ VALUES = frozenset(
     gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type mail-user
     mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus net network nodefile nodelist nodes ntasks
     ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres oom-kill-step
-    open-mode output partition power prefer price-max priority profile qos recipe reservation signal
-    sockets-per-node switches tariff thread-spec threads-per-core time time-min tmp tres-bind
+    open-mode output partition power prefer price-max priority profile qos recipe reservation secret
+    signal sockets-per-node switches tariff thread-spec threads-per-core time time-min tmp tres-bind
     tres-per-task uid wait-all-nodes wckey window
     """.split()  # noqa: SIM905 (a list of words reads better)
 )

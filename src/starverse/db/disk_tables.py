@@ -186,11 +186,23 @@ disk_syncs = Table(
     Column("files_total", BigInteger),
     Column("verified_at", UtcTime),
     Column("schedule_of", IdText, comment="The scheduled sync that this is one run of; NULL: asked for"),
+    Column("holder", IdText, comment="The server that runs it, by its own id of this start"),
+    Column("lease_until", UtcTime, comment="By the database's clock; past it another server takes it up"),
+    Column("bytes_per_second", BigInteger),
     one_of("direction", SyncDirection),
     one_of("state", SyncState),
+    CheckConstraint("(state = 'running') = (holder IS NOT NULL)", name="running_is_held"),
     Index("ix_disk_syncs_disk_id", "disk_id"),
     Index("ix_disk_syncs_state", "state"),
     Index("ix_disk_syncs_due_at", "due_at"),
+    Index(
+        "uq_disk_syncs_one_running",
+        "disk_id",
+        "direction",
+        unique=True,
+        sqlite_where=text("state = 'running'"),
+        postgresql_where=text("state = 'running'"),
+    ),
 )
 
 disk_meters = Table(

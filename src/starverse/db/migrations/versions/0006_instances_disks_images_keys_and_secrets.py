@@ -296,6 +296,22 @@ def _make_disk_syncs() -> None:
             nullable=True,
             comment="The scheduled sync that this is one run of; NULL: asked for",
         ),
+        sa.Column(
+            "holder",
+            sa.String(length=64),
+            nullable=True,
+            comment="The server that runs it, by its own id of this start",
+        ),
+        sa.Column(
+            "lease_until",
+            sa.BigInteger(),
+            nullable=True,
+            comment="By the database's clock; past it another server takes it up",
+        ),
+        sa.Column("bytes_per_second", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint(
+            "(state = 'running') = (holder IS NOT NULL)", name=op.f("ck_disk_syncs_running_is_held")
+        ),
         sa.CheckConstraint("direction IN ('pull', 'push')", name=op.f("ck_disk_syncs_direction_known")),
         sa.CheckConstraint(
             "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')",
@@ -309,6 +325,14 @@ def _make_disk_syncs() -> None:
     op.create_index("ix_disk_syncs_disk_id", "disk_syncs", ["disk_id"])
     op.create_index("ix_disk_syncs_due_at", "disk_syncs", ["due_at"])
     op.create_index("ix_disk_syncs_state", "disk_syncs", ["state"])
+    op.create_index(
+        "uq_disk_syncs_one_running",
+        "disk_syncs",
+        ["disk_id", "direction"],
+        unique=True,
+        sqlite_where=sa.text("state = 'running'"),
+        postgresql_where=sa.text("state = 'running'"),
+    )
 
 
 def _make_instances() -> None:
