@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from starverse.domain.cluster import CardReport, LinkReport, NodeReport
+from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import StarverseError
 from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
 
@@ -22,15 +23,25 @@ class EngineUnavailable(StarverseError):
     code = "engine_unavailable"
 
 
+class StorageFailed(StarverseError):
+    """The storage of a disk cannot do this, and will not when asked again; the message says why."""
+
+    code = "storage_failed"
+
+
 __all__ = [
     "Capabilities",
     "CardReport",
+    "DiskStore",
+    "DiskTree",
+    "DiskUse",
     "Engine",
     "EngineUnavailable",
     "LinkReport",
     "NodeReport",
     "Observation",
     "Presence",
+    "StorageFailed",
 ]
 
 
@@ -70,11 +81,72 @@ class Observation:
     state: LauncherState | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DiskTree:
+    """A disk as storage knows it. ``unix_uid`` ``None``: what is in it belongs to the platform's own user."""
+
+    disk_id: str
+    kind: DiskKind
+    gib: int
+    unix_uid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUse:
+    """What a disk takes: ``files`` ``None`` where nobody looked inside (a block disk)."""
+
+    bytes: int
+    files: int | None
+
+
+class DiskStore(Protocol):
+    """Where the bytes of disks lie, which all nodes reach. Every call may be repeated after a crash.
+
+    Raises :class:`StorageFailed` for what will not do, :class:`EngineUnavailable` for "ask again".
+    """
+
+    def make(self, tree: DiskTree, snapshot: tuple[str, str] | None) -> bool:
+        """Have a disk, empty or as a snapshot (its disk's id and its own); whether its size is a hard limit.
+
+        A disk that is there already stays as it is.
+        """
+        ...
+
+    def grow(self, tree: DiskTree) -> None:
+        """Give a disk the size that it has now; a block disk must not be in use."""
+        ...
+
+    def take_snapshot(self, tree: DiskTree, snapshot_id: str) -> int:
+        """Copy a disk whole; the bytes copied. A block disk must not be written meanwhile."""
+        ...
+
+    def remove_snapshot(self, disk_id: str, snapshot_id: str) -> None:
+        """Delete a snapshot, or what there is of it."""
+        ...
+
+    def remove(self, disk_id: str) -> None:
+        """Delete a disk and all its snapshots."""
+        ...
+
+    def measure(self, tree: DiskTree, seconds_max: float) -> DiskUse | None:
+        """What a disk takes now; ``None`` where that could not be found out in the time."""
+        ...
+
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all disks whose bytes are there."""
+        ...
+
+
 class Engine(Protocol):
     """Runs allocations. Errors: :class:`EngineUnavailable` from any call, meaning "ask again"."""
 
     @property
     def capabilities(self) -> Capabilities: ...
+
+    @property
+    def disks(self) -> DiskStore:
+        """Where disks lie."""
+        ...
 
     def nodes(self) -> tuple[NodeReport, ...]:
         """Every node with its cards, as seen now."""

@@ -18,7 +18,7 @@ from starverse.app.ports import Clock
 from starverse.db.session import Database
 from starverse.domain.cluster import NodeReport
 from starverse.domain.workloads.launch import Desired, LaunchSpec
-from starverse.engines.base import Capabilities, Engine, Observation
+from starverse.engines.base import Capabilities, DiskStore, DiskTree, DiskUse, Engine, Observation
 
 OUTSIDE = ("before submit", "before steer", "before clean", "after a commit", "after running")
 """Where no transaction is open."""
@@ -101,6 +101,10 @@ class CrashingEngine:
     def capabilities(self) -> Capabilities:
         return self._engine.capabilities
 
+    @property
+    def disks(self) -> DiskStore:
+        return CrashingDisks(self._engine.disks, self._points)
+
     def nodes(self) -> tuple[NodeReport, ...]:
         with self._around("nodes"):
             return self._engine.nodes()
@@ -133,6 +137,47 @@ class CrashingEngine:
         self._points.step(f"before {call}")
         yield
         self._points.step(f"after {call}")
+
+
+class CrashingDisks:
+    """Dies before and after every call of the storage of disks, which lives on."""
+
+    def __init__(self, disks: DiskStore, points: CrashPoints) -> None:
+        self._disks, self._points = disks, points
+
+    def make(self, tree: DiskTree, snapshot: tuple[str, str] | None) -> bool:
+        with self._around("make"):
+            return self._disks.make(tree, snapshot)
+
+    def grow(self, tree: DiskTree) -> None:
+        with self._around("grow"):
+            self._disks.grow(tree)
+
+    def take_snapshot(self, tree: DiskTree, snapshot_id: str) -> int:
+        with self._around("take_snapshot"):
+            return self._disks.take_snapshot(tree, snapshot_id)
+
+    def remove_snapshot(self, disk_id: str, snapshot_id: str) -> None:
+        with self._around("remove_snapshot"):
+            self._disks.remove_snapshot(disk_id, snapshot_id)
+
+    def remove(self, disk_id: str) -> None:
+        with self._around("remove"):
+            self._disks.remove(disk_id)
+
+    def measure(self, tree: DiskTree, seconds_max: float) -> DiskUse | None:
+        with self._around("measure"):
+            return self._disks.measure(tree, seconds_max)
+
+    def ids(self) -> tuple[str, ...]:
+        with self._around("ids"):
+            return self._disks.ids()
+
+    @contextmanager
+    def _around(self, call: str) -> Iterator[None]:
+        self._points.step(f"before {call} of a disk")
+        yield
+        self._points.step(f"after {call} of a disk")
 
 
 class CrashingClock:

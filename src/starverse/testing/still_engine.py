@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from starverse.domain.cluster import NodeReport
 from starverse.domain.workloads.launch import Desired, LaunchSpec
-from starverse.engines.base import Capabilities, Observation, Presence
+from starverse.engines.base import Capabilities, DiskStore, Observation, Presence
+from starverse.engines.fake.disks import FakeDisks
 
 
 class StillEngine:
@@ -15,10 +16,15 @@ class StillEngine:
     def __init__(self, *reports: NodeReport) -> None:
         self._reports = reports
         self.submitted: list[LaunchSpec] = []
+        self._disks = FakeDisks()
 
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities("still", binds_cards=True, multi_node=True)
+
+    @property
+    def disks(self) -> DiskStore:
+        return self._disks
 
     def nodes(self) -> tuple[NodeReport, ...]:
         return self._reports

@@ -10,11 +10,13 @@ from typing import TypeVar
 from starverse.domain.workloads.launch import Desired, LaunchSpec
 from starverse.engines.base import (
     Capabilities,
+    DiskStore,
     EngineUnavailable,
     NodeReport,
     Observation,
     Presence,
 )
+from starverse.engines.fake.disks import FakeDisks
 from starverse.engines.fake.run import FakeLauncher, FakeRun
 
 _Answer = TypeVar("_Answer")
@@ -33,6 +35,7 @@ class Call(StrEnum):
     OBSERVE = "observe"
     RUNNING = "running"
     CLEAN = "clean"
+    DISKS = "disks"
 
 
 class Trouble(StrEnum):
@@ -73,6 +76,11 @@ class FakeEngine:
         self._launchers: dict[str, FakeLauncher] = {}
         self._revoked: set[str] = set()
         self._wakes: list[Callable[[], None]] = []
+        self.storage = FakeDisks(lambda call: self._do(Call.DISKS, call, lambda: None))
+
+    @property
+    def disks(self) -> DiskStore:
+        return self.storage
 
     @property
     def capabilities(self) -> Capabilities:

@@ -20,7 +20,15 @@ from pathlib import Path
 
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
-from starverse.engines.base import Capabilities, EngineUnavailable, NodeReport, Observation, Presence
+from starverse.engines.base import (
+    Capabilities,
+    DiskStore,
+    EngineUnavailable,
+    NodeReport,
+    Observation,
+    Presence,
+)
+from starverse.engines.folders.disks import FolderDisks
 from starverse.engines.folders.leftovers import LastCopies
 from starverse.node.channel_server import Answers, ChannelServer
 from starverse.node.folder import AllocationFolder, write_atomically
@@ -46,6 +54,7 @@ class FolderEngine(ABC):
             ChannelServer(data / "channel.sock", answers) if open_channel is None else open_channel(answers)
         )
         self._wakes: list[Callable[[], None]] = []
+        self._disks = FolderDisks(data)
         self._steered: dict[str, tuple[Desired, tuple[int, int] | None]] = {}
         self._copies = LastCopies()
         self._steering = threading.Lock()
@@ -71,6 +80,10 @@ class FolderEngine(ABC):
         """Remove what is left; ``tell`` lets a living launcher know. Raises :class:`EngineUnavailable`."""
 
     # -- what they share
+
+    @property
+    def disks(self) -> DiskStore:
+        return self._disks
 
     def start(self) -> None:
         """Make the folders, open the channel; launchers of an earlier server connect by themselves."""

@@ -1,0 +1,229 @@
+"""Trees that somebody else filled, and may be filling: measured, and copied whole.
+
+Every step is an ``openat`` that follows no link, so that whoever changes the tree meanwhile leads nobody out
+of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+DEPTH_MAX = 200
+"""Levels of folders that are looked into; each costs an open file."""
+TRIES = 3
+PIECE_BYTES = 8 * 1024**2
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class TreeFault(Exception):
+    """A tree that cannot be copied as it is, in words for its owner."""
+
+
+class Unfinished(Exception):
+    """It took longer than was allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """``bytes`` are those that storage keeps for it: holes are nothing, a file with two names is one."""
+
+    bytes: int
+    files: int
+
+
+def measure(root: Path, go_on: Callable[[], bool] = lambda: True) -> Measured:
+    """What a tree takes. ``go_on`` is asked at each folder; false raises :class:`Unfinished`.
+
+    What cannot be looked at (too deep, gone meanwhile) is left out.
+    """
+    taken, files = 0, 0
+    linked: set[tuple[int, int]] = set()
+    for facts in _walk(root, go_on):
+        if facts.st_nlink > 1 and not stat.S_ISDIR(facts.st_mode):
+            if (facts.st_dev, facts.st_ino) in linked:
+                continue
+            linked.add((facts.st_dev, facts.st_ino))
+        taken += facts.st_blocks * 512
+        files += not stat.S_ISDIR(facts.st_mode)
+    return Measured(taken, files)
+
+
+def _walk(root: Path, go_on: Callable[[], bool]) -> Iterator[os.stat_result]:
+    way = [_Level(os.open(root, _FOLDER))]
+    try:
+        while way:
+            name = way[-1].next_name()
+            if name is None:
+                os.close(way.pop().descriptor)
+                continue
+            try:
+                facts = os.stat(name, dir_fd=way[-1].descriptor, follow_symlinks=False)
+                yield facts
+                if stat.S_ISDIR(facts.st_mode) and len(way) < DEPTH_MAX:
+                    if not go_on():
+                        raise Unfinished
+                    way.append(_Level(os.open(name, _FOLDER, dir_fd=way[-1].descriptor)))
+            except OSError:
+                continue  # gone, or replaced, meanwhile
+    finally:
+        for level in way:
+            os.close(level.descriptor)
+
+
+class _Level:
+    """An open folder and the names in it that were not looked at yet."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._names = iter(os.listdir(descriptor))
+
+    def next_name(self) -> str | None:
+        return next(self._names, None)
+
+
+def copy_tree(source: Path, target: Path) -> int:
+    """Copy a tree into a new folder: contents, links, modes, times, owners where root. The bytes copied.
+
+    Each file is whole: one that changes while it is copied is copied again, :data:`TRIES` times in all; then,
+    and for folders deeper than :data:`DEPTH_MAX`, :class:`TreeFault` is raised. Sockets, pipes and devices
+    are left out. Everything is flushed to the disk. Raises ``OSError`` where the target cannot be written.
+    """
+    target.mkdir(mode=0o700)
+    here, there = os.open(source, _FOLDER), os.open(target, _FOLDER)
+    try:
+        return _copy_folder(here, there, "", 1)
+    finally:
+        os.close(here)
+        os.close(there)
+
+
+def _copy_folder(here: int, there: int, path: str, depth: int) -> int:
+    if depth > DEPTH_MAX:
+        raise TreeFault(f"{_shown(path)} has more than {DEPTH_MAX} levels of folders")
+    copied = 0
+    for name in sorted(os.listdir(here)):
+        inner = f"{path}/{name}" if path else name
+        try:
+            facts = os.stat(name, dir_fd=here, follow_symlinks=False)
+            if stat.S_ISDIR(facts.st_mode):
+                copied += _copy_below(here, there, name, inner, depth)
+            elif stat.S_ISREG(facts.st_mode):
+                copied += _copy_file(here, there, name, inner)
+            elif stat.S_ISLNK(facts.st_mode):
+                os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
+                _take_over(facts, name, there)
+        except _Gone:
+            continue
+    facts = os.fstat(here)
+    _own(facts, there)
+    os.fchmod(there, stat.S_IMODE(facts.st_mode))
+    os.utime(there, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    os.fsync(there)
+    return copied
+
+
+class _Gone(Exception):
+    """An entry that was removed, or replaced, while its folder was copied: as if it had not been there."""
+
+
+def _copy_below(here: int, there: int, name: str, path: str, depth: int) -> int:
+    try:
+        source = os.open(name, _FOLDER, dir_fd=here)
+    except OSError as error:
+        raise _Gone from error
+    try:
+        os.mkdir(name, 0o700, dir_fd=there)
+        target = os.open(name, _FOLDER, dir_fd=there)
+        try:
+            return _copy_folder(source, target, path, depth + 1)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+
+
+def _copy_file(here: int, there: int, name: str, path: str) -> int:
+    for _ in range(TRIES):
+        try:
+            source = os.open(name, _READ, dir_fd=here)
+        except OSError as error:
+            raise _Gone from error
+        try:
+            before = os.fstat(source)
+            if not stat.S_ISREG(before.st_mode):
+                raise _Gone
+            copied = _copy_bytes(source, there, name, before)
+            if copied == before.st_size and _state(os.fstat(source)) == _state(before):
+                return copied
+        finally:
+            os.close(source)
+        os.unlink(name, dir_fd=there)
+    raise TreeFault(f"{_shown(path)} kept changing while it was copied; stop what writes it")
+
+
+def _copy_bytes(source: int, there: int, name: str, facts: os.stat_result) -> int:
+    """Holes stay holes; the bytes up to the end of what was there."""
+    target = os.open(name, _WRITE, 0o600, dir_fd=there)
+    try:
+        at, end = 0, facts.st_size
+        while at < end:
+            data, hole = _next_data(source, at, end)
+            at = data
+            while at < hole and (piece := os.pread(source, min(PIECE_BYTES, hole - at), at)):
+                at += _write_at(target, piece, at)
+            if at < hole:
+                break  # it was cut off
+        os.ftruncate(target, at)
+        _own(facts, target)
+        os.fchmod(target, stat.S_IMODE(facts.st_mode))
+        os.utime(target, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        os.fsync(target)
+        return at
+    finally:
+        os.close(target)
+
+
+def _next_data(source: int, at: int, end: int) -> tuple[int, int]:
+    """The next span of bytes that are stored; at the end of the file an empty one."""
+    try:
+        data = os.lseek(source, at, os.SEEK_DATA)
+    except OSError:
+        return end, end
+    data = min(data, end)
+    return data, min(os.lseek(source, data, os.SEEK_HOLE), end) if data < end else end
+
+
+def _write_at(target: int, piece: bytes, at: int) -> int:
+    view, done = memoryview(piece), 0
+    while done < len(piece):
+        done += os.pwrite(target, view[done:], at + done)
+    return done
+
+
+def _state(facts: os.stat_result) -> tuple[int, int, int]:
+    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def _take_over(facts: os.stat_result, name: str, there: int) -> None:
+    """Owner and time of a link."""
+    if os.geteuid() == 0:
+        os.chown(name, facts.st_uid, facts.st_gid, dir_fd=there, follow_symlinks=False)
+    with contextlib.suppress(NotImplementedError):
+        os.utime(name, ns=(facts.st_atime_ns, facts.st_mtime_ns), dir_fd=there, follow_symlinks=False)
+
+
+def _own(facts: os.stat_result, descriptor: int) -> None:
+    if os.geteuid() == 0:
+        os.fchown(descriptor, facts.st_uid, facts.st_gid)
+
+
+def _shown(path: str) -> str:
+    return path[-200:].encode("utf-8", "backslashreplace").decode()
