@@ -305,6 +305,7 @@ def wanted_of(config: Config) -> Wanted:
         job_seconds_max=TIME_LIMIT_SECONDS_DEFAULT + around,
         kill_after_seconds=policy.kill_after_seconds,
         rest=config.slurm.transport == "rest",
+        as_root=os.geteuid() == 0,
         card_models=frozenset(load_price_book(shipped_price_book_text()).models),
     )
 

@@ -110,12 +110,14 @@ class Wanted:
     """What the platform is going to do with the cluster.
 
     ``partitions`` empty: all of them. ``job_seconds_max`` is the default time limit of a job with what a
-    start and a stop take. ``rest``: it talks through slurmrestd and nothing else.
+    start and a stop take. ``rest``: it talks through slurmrestd and nothing else. ``as_root``: it runs as
+    root, and so do its launchers until they drop to each team's user.
     """
 
     partitions: frozenset[str] = frozenset()
     job_seconds_max: int = 24 * 3600 + 600
     kill_after_seconds: int = 10
     rest: bool = False
+    as_root: bool = False
     card_models: frozenset[str] = field(default_factory=frozenset)
     """Models that have a price; empty: not known."""

@@ -102,6 +102,18 @@ def _requeue(facts: ClusterFacts, wanted: Wanted) -> Finding:
     return rule.tell(facts.settings, Verdict.BLOCKS if wanted.rest and not never else Verdict.OK)
 
 
+def _root_jobs(facts: ClusterFacts, wanted: Wanted) -> Finding:
+    rule = _Setting(
+        "DisableRootJobs",
+        "NO, or a platform that does not run as root",
+        "a root platform submits as root, and its launchers drop to the Unix user of each team; "
+        "one that runs as a service user keeps all workloads under that user, each in its sandbox",
+        "DisableRootJobs=NO",
+    )
+    refused = wanted.as_root and facts.settings.get("DisableRootJobs", "No").lower() == "yes"
+    return rule.tell(facts.settings, Verdict.BLOCKS if refused else Verdict.OK)
+
+
 def _cred_expire(facts: ClusterFacts, _: Wanted) -> Finding:
     rule = _Setting(
         "AuthInfo",
@@ -299,6 +311,7 @@ _RULES: tuple[_Rule, ...] = (
     _process_tracking,
     _requeue_exit,
     _requeue,
+    _root_jobs,
     _cred_expire,
     _kept_jobs,
     _job_count,
