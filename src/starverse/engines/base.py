@@ -6,6 +6,7 @@ crash. ``tests/contract/`` holds the one suite that every engine passes.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -170,6 +171,13 @@ class Engine(Protocol):
 
     def clean(self, allocation_id: str) -> None:
         """Remove what is left of an ended allocation (processes, cgroups, sockets); never its logs."""
+        ...
+
+    def open_stream(self, allocation_id: str, kind: str = "ssh") -> socket.socket:
+        """A blocking socket to the agent of an instance: for ``ssh`` to an sshd inside it.
+
+        Edge-triggered: :class:`EngineUnavailable` says why there was none within some seconds.
+        """
         ...
 
     def on_news(self, wake: Callable[[], None]) -> None:

@@ -9,28 +9,36 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 
 from starverse.domain.workloads.launch import PROTOCOL_VERSION, Desired, LauncherState, LaunchSpec
 from starverse.node.link import Link
+from starverse.node.streams import StreamWish
 
 
-def hello_line(spec: LaunchSpec, kind: str = "launcher") -> bytes:
-    """What a launcher says first. ``kind``: ``launcher``, or ``api`` for bytes to the platform's API."""
+def hello_line(spec: LaunchSpec, kind: str = "launcher", stream: str = "") -> bytes:
+    """What a launcher says first. ``kind``: ``launcher``, ``api`` for bytes to the platform's API, or
+    ``stream`` for the one with this id."""
     hello = {
         "version": PROTOCOL_VERSION,
         "allocation_id": spec.allocation_id,
         "token": spec.channel_token,
         "kind": kind,
+        "stream": stream,
     }
     return json.dumps(hello).encode() + b"\n"
 
 
 class ChannelClient:
-    """One connection at a time; ``heard`` is the newest desired state, ``None`` before the first."""
+    """One connection at a time; ``heard`` is the newest desired state, ``None`` before the first.
+
+    ``wishes`` are the streams that were asked for, to be taken out by whoever opens them.
+    """
 
     def __init__(self, spec: LaunchSpec) -> None:
         self._link = Link(spec.channel, spec.channel_ca, hello_line(spec))
         self.heard: Desired | None = None
+        self.wishes: list[StreamWish] = []
 
     def wait_on(self) -> tuple[int, int] | None:
         """What to wait on with ``poll``: number and events; ``None`` while not connected."""
@@ -45,6 +53,10 @@ class ChannelClient:
         new = False
         for line in self._link.hear(now):
             with contextlib.suppress(ValueError, TypeError):  # not for us to judge: the next one is whole
+                wish = StreamWish.from_line(line)
+                if wish is not None:
+                    self.wishes.append(replace(wish, addresses=wish.addresses or self._link.address))
+                    continue
                 self.heard = Desired.from_json(line.decode())
                 new = True
         return new

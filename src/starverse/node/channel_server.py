@@ -21,6 +21,7 @@ from starverse.node.addresses import join_host, split_host
 from starverse.node.api_proxy import CONNECTIONS_MAX
 from starverse.node.hello import Hello
 from starverse.node.hub import Hub, Peer, Rules
+from starverse.node.streams import GO_AHEAD, STREAM_SECONDS_MAX, StreamDesk
 from starverse.node.unix_sockets import bind_unix, connect_unix
 
 BACKLOG = 1024
@@ -65,7 +66,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Owner:
-    """Whose connection it is, and what it is for: ``launcher`` or ``api``."""
+    """Whose connection it is, and what it is for: ``launcher``, ``api`` or ``stream``."""
 
     allocation_id: str
     kind: str
@@ -86,6 +87,7 @@ class ChannelServer:
         self._to_send: dict[str, Desired] = {}
         self._lines: dict[str, set[Peer]] = {}
         self._api_lines: dict[str, int] = {}
+        self._desk = StreamDesk()
         self._closing = False
         self.authority = ""
         self.tls_address = ""
@@ -127,6 +129,13 @@ class ChannelServer:
         with self._lock:
             self._to_send[allocation_id] = desired
         self._wake()
+
+    def open_stream(
+        self, allocation_id: str, kind: str, seconds_max: float = STREAM_SECONDS_MAX
+    ) -> socket.socket:
+        """A blocking socket to the agent of a sandbox, by way of its launcher. Raises
+        :class:`~starverse.engines.base.EngineUnavailable` where none came in time."""
+        return self._desk.ask(allocation_id, kind, lambda _id, _wish: self._wake(), seconds_max)
 
     def forget(self, allocation_id: str) -> None:
         with self._lock:
@@ -181,6 +190,9 @@ class ChannelServer:
         for allocation_id, desired in waiting.items():
             for peer in tuple(self._lines.get(allocation_id, ())):
                 self._tell(peer, desired)
+        for allocation_id in self._desk.asked():
+            for peer in tuple(self._lines.get(allocation_id, ())):
+                self._tell_wishes(peer, allocation_id)
 
     def _greet(self, peer: Peer, text: bytes) -> None:
         """The first line: who it is and whether it knows the token; raises ``ValueError`` otherwise."""
@@ -194,6 +206,9 @@ class ChannelServer:
         if kind == "api":
             self._pass_on(peer, allocation_id)
             return
+        if kind == "stream":
+            self._take_stream(peer, hello)
+            return
         if kind != "launcher":
             raise ValueError("no kind of ours")
         peer.owner = _Owner(allocation_id, kind)
@@ -201,6 +216,7 @@ class ChannelServer:
         desired = self._answers.desired_of(allocation_id)
         if desired is not None:
             self._tell(peer, desired)
+        self._tell_wishes(peer, allocation_id)
 
     def _pass_on(self, peer: Peer, allocation_id: str) -> None:
         """Bytes between a shim far away and this server's API; raises ``ValueError`` where it is down."""
@@ -217,6 +233,23 @@ class ChannelServer:
         self._api_lines[allocation_id] = self._api_lines.get(allocation_id, 0) + 1
         self._hub.join(peer, self._hub.adopt(line, None))
 
+    def _take_stream(self, peer: Peer, hello: Hello) -> None:
+        """A stream that was asked for: from a Unix socket the connection itself, else one that it is passed
+        on to; raises ``ValueError`` where nobody waits for it."""
+        assert self._hub is not None
+        if not self._desk.is_wanted(hello.allocation_id, hello.stream):
+            raise ValueError("nobody waits for this stream")
+        peer.owner = _Owner(hello.allocation_id, "stream")
+        if peer.socket.family == socket.AF_UNIX:
+            peer.socket.sendall(GO_AHEAD)
+            line = self._hub.release(peer)
+        else:
+            line, inner = socket.socketpair()
+            peer.unsent += GO_AHEAD
+            self._hub.join(peer, self._hub.adopt(inner, None))
+        if not self._desk.deliver(hello.stream, line):
+            line.close()
+
     def _hear(self, peer: Peer, text: bytes) -> None:
         assert isinstance(peer.owner, _Owner)
         allocation_id = peer.owner.allocation_id
@@ -232,6 +265,8 @@ class ChannelServer:
     def _gone(self, peer: Peer) -> None:
         assert isinstance(peer.owner, _Owner)
         allocation_id = peer.owner.allocation_id
+        if peer.owner.kind == "stream":
+            return
         if peer.owner.kind == "api":
             self._api_lines[allocation_id] -= 1
             if not self._api_lines[allocation_id]:
@@ -241,6 +276,13 @@ class ChannelServer:
         others.discard(peer)
         if not others:
             self._lines.pop(allocation_id, None)
+
+    def _tell_wishes(self, peer: Peer, allocation_id: str) -> None:
+        """Those that this connection was not told yet; where a line is still on its way, at the next turn."""
+        assert self._hub is not None
+        for wish in self._desk.untold(allocation_id, peer):
+            if self._hub.tell(peer, wish.to_line()):
+                self._desk.note_told(wish, peer)
 
     def _tell(self, peer: Peer, desired: Desired) -> None:
         """Where an older one is still on its way the file has the newest."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starverse.domain.sbatch.hostlists import fold_hosts
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.gang import GANG_SOCKET, RANKS_SOCKET
-from starverse.node.sandbox.driver import Places, working_folder
+from starverse.node.sandbox.driver import IMAGE, Places, working_folder
 
 _NCCL = {
     "ib": {"NCCL_IB_DISABLE": "0"},
@@ -47,8 +47,9 @@ def job_environment(
 def _defaults(spec: LaunchSpec, places: Places, place: NodePlace, asked: dict[str, str]) -> dict[str, str]:
     nodes = len(spec.node_names)
     tasks = asked.get("SLURM_NTASKS", "")
+    image = f"{IMAGE}/bin:" if spec.image else ""
     return {
-        "PATH": f"{places.run}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PATH": f"{image}{places.run}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "PYTHONPATH": f"{places.run}/bin/lib",
         "LANG": "C.UTF-8",
         "SHELL": "/bin/bash",

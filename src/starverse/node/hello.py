@@ -9,8 +9,8 @@ from starverse.domain.workloads.lines import read_fields
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who it says it is. ``kind``: ``launcher`` or ``api`` to the platform, ``companion`` (with
-    ``node_index``) or ``stream`` to a head."""
+    """Who it says it is. ``kind``: ``launcher``, ``api`` or ``stream`` to the platform, ``companion`` (with
+    ``node_index``) or ``stream`` to a head; ``stream`` is the id of the one that was asked for."""
 
     version: int
     allocation_id: str

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from starverse.node.instance_agent import SSHD
 from starverse.node.limits import CgroupSupport, find_cgroups
 
 HOST_ETC = (
@@ -41,7 +42,7 @@ class HostSetup:
     """``bwrap`` ``""``: not there. ``python_folders`` are shown read-only at their own paths inside.
 
     ``etc`` is the folder shown as ``/etc``, ``shims`` the one that becomes ``/run/starverse/bin`` (``""``:
-    none).
+    none). ``sshd`` is its path, ``""``: not there.
     """
 
     bwrap: str
@@ -51,6 +52,7 @@ class HostSetup:
     etc: str
     shims: str
     cgroups: CgroupSupport
+    sshd: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -87,6 +89,7 @@ def find_host_setup(folder: Path, nodes: Sequence[str], shims: str = "") -> Host
         etc=str(build_etc(folder, nodes)),
         shims=shims,
         cgroups=find_cgroups(),
+        sshd=SSHD if os.access(SSHD, os.X_OK) else "",
     )
 
 

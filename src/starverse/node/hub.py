@@ -159,16 +159,17 @@ class Hub:
         self._add(peer)
         return peer
 
+    def release(self, peer: Peer) -> socket.socket:
+        """Let go of a connection that is somebody else's from now on; blocking, as nobody here reads it."""
+        self._forget(peer)
+        peer.socket.setblocking(True)
+        return peer.socket
+
     def drop(self, peer: Peer) -> None:
         """Hang up; what a partner has not been sent yet is still sent to it."""
         if peer not in self.peers:
             return
-        self.peers.discard(peer)
-        self._again.discard(peer)
-        if peer in self._strangers:
-            self._strangers.remove(peer)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(peer.socket)
+        self._forget(peer)
         peer.socket.close()
         if peer.partner is not None:
             partner, peer.partner = peer.partner, None
@@ -191,6 +192,14 @@ class Hub:
         self._selector.close()
         for end in self._wake_pair:
             end.close()
+
+    def _forget(self, peer: Peer) -> None:
+        self.peers.discard(peer)
+        self._again.discard(peer)
+        if peer in self._strangers:
+            self._strangers.remove(peer)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(peer.socket)
 
     def _accept(self, listener: socket.socket, context: ssl.SSLContext | None) -> None:
         try:

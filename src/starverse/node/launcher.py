@@ -35,6 +35,7 @@ from starverse.node.folder import AllocationFolder
 from starverse.node.gang import part_of, write_hosts
 from starverse.node.gang_head import GangHead, Trouble
 from starverse.node.host_setup import read_host_setup
+from starverse.node.interactive import READY_SECONDS_MAX, Interactive
 from starverse.node.log_keeping import LogKeeper, open_logs
 from starverse.node.preparation import make_folders
 from starverse.node.sandbox import syscalls
@@ -62,8 +63,10 @@ class Launcher:
         self.custody = Custody(spec, folder, self.clock, self._say)
         self.gang: GangHead | None = None
         self.proxy: ApiProxy | None = None
+        self.interactive: Interactive | None = None
         self.outputs: LogKeeper | None = None
         self.template = TemplateKeeper(spec, folder, self.clock, self._say, self._breathe)
+        self.begun_at = self.clock.now()
         self.told_to_end = False
         self.signals_sent = 0
         self.beat_at = 0.0
@@ -100,6 +103,9 @@ class Launcher:
         if driver.name == "process":
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         make_folders(spec, self.folder)
+        if spec.interactive:
+            self.interactive = Interactive(spec, self.folder, self._say)
+            self.interactive.begin_keys()
         outputs = self.outputs = open_logs(spec, self.folder)
         if not_restored := self.template.perform("restore"):  # starting anew would lose the work
             raise StartRefused(not_restored)
@@ -111,6 +117,8 @@ class Launcher:
             self.proxy = make_api_proxy(spec, self.folder.run, spec.api_socket)
             self.proxy.bind()
         environment = job_environment(spec, driver.places(spec, self.folder), host.python, place)
+        if self.interactive is not None:
+            self.interactive.prepare(host.sshd, environment)
         self.custody.start(driver, host, environment, (outputs.logs[0], outputs.logs[-1]))
         if self.proxy is not None:
             self.proxy.serve()
@@ -141,13 +149,30 @@ class Launcher:
         workload = self.custody.workload
         while workload is not None:
             channel = self.channel.wait_on()
-            self.custody.wait([self.beat_at, self._tend_outputs()], [] if channel is None else [channel])
+            others = [] if channel is None else [channel]
+            if self.interactive is not None:
+                others += self.interactive.wait_on()
+            self.custody.wait([self.beat_at, self._tend_outputs()], others)
             workload.listen()
-            if workload.ready and self.state.ready_at is None:
+            if workload.ready and self._takes_connections() and self.state.ready_at is None:
                 self._became_ready()
             if self.custody.has_ended():
                 return
             self._step()
+
+    def _takes_connections(self) -> bool:
+        """Whether people can reach it, where they are to; raises :class:`StartRefused` where they never
+        will."""
+        agent = self.interactive
+        if agent is None:
+            return True
+        agent.listen()
+        if self.state.ready_at is None:
+            if agent.failure:
+                raise StartRefused(agent.failure)
+            if self.clock.now() - self.begun_at > READY_SECONDS_MAX:
+                raise StartRefused(f"the instance took no connection within {READY_SECONDS_MAX:g} s")
+        return agent.ready
 
     def _tend_outputs(self) -> float:
         """What is due for the logs; answers when they are to be looked at next."""
@@ -228,6 +253,8 @@ class Launcher:
     def _hear(self, now: float) -> None:
         if self.channel.listen(now) and self.channel.heard is not None:
             self._want(self.channel.heard)
+        if self.channel.wishes and self.interactive is not None:
+            self.interactive.open_streams(self.channel.wishes)
 
     def _read_desired(self) -> None:
         """The file says the same as the channel, and more when the channel was silent."""
@@ -299,7 +326,10 @@ class Launcher:
 
     def _end(self) -> None:
         """Take stock, then report; the report comes last, so that whoever reads it finds all in place."""
-        outcome = self.custody.outcome(self.state.failure, self.state.stopped_by)
+        failure = self.state.failure
+        if self.interactive is not None and self.state.ready_at is None and not self.state.stopped_by:
+            failure = failure or self.interactive.failure or "the instance ended before it took connections"
+        outcome = self.custody.outcome(failure, self.state.stopped_by)
         outcome["out_of_memory"] = self.state.out_of_memory or outcome.get("out_of_memory", False)
         self.state = replace(self.state, **outcome)
         self._finish_gang()
@@ -309,6 +339,8 @@ class Launcher:
         if self.outputs is not None:
             self.outputs.finish(self._breathe)
         self.custody.remove_limits()
+        if self.interactive is not None:
+            self.interactive.close()
         if self.proxy is not None:
             self.proxy.close()
         with contextlib.suppress(FileNotFoundError):

@@ -24,6 +24,8 @@ def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
         path.chmod(mode)
         if owner is not None and name in ("home", "tmp"):
             os.chown(path, owner, owner)
+    if spec.home:
+        _make_home(Path(spec.home), owner)
     workspace, checkpoints = Path(spec.workspace), Path(spec.checkpoints)
     for path in (workspace, checkpoints):
         path.mkdir(parents=True, exist_ok=True)
@@ -41,6 +43,14 @@ def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
             file.write(spec.api_token)
         if owner is not None:
             os.chown(token, owner, owner)
+
+
+def _make_home(path: Path, owner: int | None) -> None:
+    """The folder that is the same ``/root`` over all starts; what is in it stays as it is."""
+    path.mkdir(parents=True, exist_ok=True)
+    if owner is not None and path.stat().st_uid != owner:
+        path.chmod(0o700)
+        give(path, owner)
 
 
 def remove_made(folder: AllocationFolder) -> None:

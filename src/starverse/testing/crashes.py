@@ -8,6 +8,7 @@ The parts of a platform are wrapped and handed in as usual. A crash is a ``BaseE
 from __future__ import annotations
 
 import random
+import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -128,6 +129,10 @@ class CrashingEngine:
     def clean(self, allocation_id: str) -> None:
         with self._around("clean"):
             self._engine.clean(allocation_id)
+
+    def open_stream(self, allocation_id: str, kind: str = "ssh") -> socket.socket:
+        with self._around("open_stream"):
+            return self._engine.open_stream(allocation_id, kind)
 
     def on_news(self, wake: Callable[[], None]) -> None:
         self._engine.on_news(wake)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection, Mapping
 
 from starverse.domain.cluster import NodeReport
 from starverse.domain.workloads.launch import Desired, LaunchSpec
-from starverse.engines.base import Capabilities, DiskStore, Observation, Presence
+from starverse.engines.base import Capabilities, DiskStore, EngineUnavailable, Observation, Presence
 from starverse.engines.fake.disks import FakeDisks
 
 
@@ -47,6 +48,9 @@ class StillEngine:
 
     def clean(self, allocation_id: str) -> None:
         """Nothing is left of what never ran."""
+
+    def open_stream(self, allocation_id: str, kind: str = "ssh") -> socket.socket:
+        raise EngineUnavailable("it takes no connections: it does not run")
 
     def on_news(self, wake: Callable[[], None]) -> None:
         """There is never news."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -35,6 +36,7 @@ class Call(StrEnum):
     OBSERVE = "observe"
     RUNNING = "running"
     CLEAN = "clean"
+    OPEN_STREAM = "open_stream"
     DISKS = "disks"
 
 
@@ -52,7 +54,8 @@ class FakeEngine:
     ``plan`` says what will happen to an allocation as it is submitted, ``trouble`` what befalls a call
     (``None``: nothing), ``publish`` is called as a run publishes a checkpoint. ``bind`` picks the cards of an
     allocation on a node from the indices that are free there (``None``: those of the launch spec). ``starts``
-    counts, for each allocation, how often a script was started: more than once is a fault.
+    counts, for each allocation, how often a script was started: more than once is a fault. ``open_stream``
+    makes the connections into instances (launch spec, kind); ``None``: there are none.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class FakeEngine:
         trouble: Callable[[Call, str], Trouble | None] = lambda _call, _id: None,
         publish: Callable[[LaunchSpec, float], None] = lambda _spec, _at: None,
         bind: Binder | None = None,
+        open_stream: Callable[[LaunchSpec, str], socket.socket] | None = None,
     ) -> None:
         self.reports = nodes
         self.starts: dict[str, int] = {}
@@ -73,6 +77,7 @@ class FakeEngine:
         self._trouble = trouble
         self._publish = publish
         self._bind = bind
+        self._open_stream = open_stream
         self._launchers: dict[str, FakeLauncher] = {}
         self._revoked: set[str] = set()
         self._wakes: list[Callable[[], None]] = []
@@ -136,6 +141,23 @@ class FakeEngine:
             self.cleaned.add(allocation_id)
 
         self._do(Call.CLEAN, allocation_id, act)
+
+    def open_stream(self, allocation_id: str, kind: str = "ssh") -> socket.socket:
+        def act() -> socket.socket:
+            launcher = self._launchers.get(allocation_id)
+            if (
+                launcher is None
+                or not launcher.claimed
+                or launcher.state.phase not in ("running", "stopping")
+            ):
+                raise EngineUnavailable("it takes no connections: it does not run")
+            if not launcher.spec.interactive:
+                raise EngineUnavailable("it takes no connections: it is not an instance")
+            if self._open_stream is None:
+                raise EngineUnavailable("the fake engine has no connections")
+            return self._open_stream(launcher.spec, kind)
+
+        return self._do(Call.OPEN_STREAM, allocation_id, act)
 
     def on_news(self, wake: Callable[[], None]) -> None:
         self._wakes.append(wake)

@@ -13,6 +13,7 @@ life, whether it lives and how what is left of it goes is for the engines that d
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -128,6 +129,19 @@ class FolderEngine(ABC):
         self._channel.forget(allocation_id)
         with self._steering:
             self._steered.pop(allocation_id, None)
+
+    def open_stream(self, allocation_id: str, kind: str = "ssh") -> socket.socket:
+        folder = self._folder(allocation_id)
+        state = self._observe(allocation_id).state
+        if state is None or state.ready_at is None or state.phase == "ended":
+            raise EngineUnavailable("it takes no connections: it does not run")
+        try:
+            interactive = folder.read_spec().interactive
+        except (OSError, ValueError) as error:
+            raise EngineUnavailable("its launch spec cannot be read") from error
+        if not interactive:
+            raise EngineUnavailable("it takes no connections: it is not an instance")
+        return self._channel.open_stream(allocation_id, kind)
 
     def on_news(self, wake: Callable[[], None]) -> None:
         self._wakes.append(wake)

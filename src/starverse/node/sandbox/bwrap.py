@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 from starverse.domain.workloads.launch import LaunchSpec
+from starverse.node import instance_agent
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import INSIDE_UID, HostSetup
 from starverse.node.sandbox import inside
 from starverse.node.sandbox.driver import (
+    IMAGE,
     Places,
     Start,
     StartRefused,
@@ -124,7 +127,7 @@ def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> l
     if (folder / "hosts").exists():  # of several nodes
         binds.append(Bind(str(folder / "hosts"), "/etc/hosts"))
     binds += [
-        Bind(str(folder / "home"), PLACES.home, "rw"),
+        Bind(spec.home or str(folder / "home"), PLACES.home, "rw"),
         Bind(str(folder / "tmp"), PLACES.temporary, "rw"),
         Bind(spec.workspace, PLACES.workspace, "rw"),
         Bind(spec.checkpoints, PLACES.checkpoint, "rw"),
@@ -133,6 +136,8 @@ def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> l
     if host.shims:
         binds.append(Bind(host.shims, f"{PLACES.run}/bin"))
     binds += [Bind(path, path) for path in host.python_folders]
+    if spec.image:
+        binds.append(Bind(spec.image, IMAGE))
     binds += [Bind(mount.source, mount.target, "ro" if mount.read_only else "rw") for mount in spec.mounts]
     binds += [Bind(path, path, "dev") for path in list_devices(spec)]
     return binds
@@ -185,20 +190,16 @@ def build_arguments(start: Start, binds: list[Bind]) -> list[str]:
 def supervisor_command(start: Start) -> list[str]:
     numbers = [str(number) for number in (*start.pipes, start.processes)]
     folder = working_folder(start.spec, PLACES)
-    script = f"{PLACES.run}/script"
-    return [
-        *(start.host.python, "-I", "-S", supervisor_file()),
-        *numbers,
-        folder,
-        script,
-        *start.spec.arguments,
-    ]
+    script = [f"{PLACES.run}/script", *start.spec.arguments]
+    if start.spec.interactive:
+        script = [start.host.python, "-I", "-S", compiled_file(instance_agent), PLACES.run]
+    return [start.host.python, "-I", "-S", compiled_file(inside), *numbers, folder, *script]
 
 
-def supervisor_file() -> str:
-    """The supervisor as compiled when this process imported it, where that was kept; else its source.
+def compiled_file(module: ModuleType) -> str:
+    """A module as compiled when this process imported it, where that was kept; else its source.
 
     Python compiles a script named by its source again at each start.
     """
-    compiled: str = getattr(inside, "__cached__", None) or ""
-    return compiled if compiled and Path(compiled).exists() else inside.__file__
+    compiled: str = getattr(module, "__cached__", None) or ""
+    return compiled if compiled and Path(compiled).exists() else str(module.__file__)

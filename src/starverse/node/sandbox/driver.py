@@ -9,6 +9,9 @@ from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup
 
+IMAGE = "/opt/image"
+"""Where the image is found inside; its ``bin`` comes first on the path."""
+
 
 class StartRefused(Exception):
     """The workload cannot be started as asked; the text says why and becomes the report's ``failure``."""

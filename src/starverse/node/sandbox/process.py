@@ -39,6 +39,8 @@ class ProcessDriver:
     def check(self, spec: LaunchSpec, host: HostSetup) -> None:
         del host
         check_user(spec, os.geteuid())
+        if spec.interactive:
+            raise StartRefused("driver process cannot keep an instance; use driver bwrap")
         if spec.mounts:
             raise StartRefused(f"driver process cannot show {spec.mounts[0].target}; use driver bwrap")
 

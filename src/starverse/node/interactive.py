@@ -1,0 +1,235 @@
+"""The launcher's part in an instance: what sshd inside needs, and the connections that reach it.
+
+::
+
+    run/ssh/          sshd_config, host_key (made for this allocation), authorized_keys
+    run/agent.sock    where the agent inside calls; see node/instance_agent.py for what is said
+
+Who gets in is decided by the platform: the only keys that may log in are its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from starverse.domain.workloads.launch import LaunchSpec
+from starverse.node.api_proxy import pass_between
+from starverse.node.channel import hello_line
+from starverse.node.dialing import dial
+from starverse.node.folder import AllocationFolder
+from starverse.node.sandbox.driver import StartRefused
+from starverse.node.streams import GO_AHEAD, STREAM_SECONDS_MAX, StreamWish
+from starverse.node.unix_sockets import bind_unix
+
+AGENT_SOCKET = "agent.sock"
+STREAMS_MAX = 512
+READY_SECONDS_MAX = 20.0
+"""For the agent to call and to say that sshd is content."""
+
+_KEYS = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f")
+_RECORD_BYTES_MAX = 65536
+
+
+class Interactive:
+    """From :meth:`prepare`, before the sandbox starts, to :meth:`close`. ``ready`` once SSH is accepted;
+    ``failure`` is why it never will be."""
+
+    def __init__(self, spec: LaunchSpec, folder: AllocationFolder, say: Callable[[str], None]) -> None:
+        self._spec = spec
+        self._folder = folder
+        self._say = say
+        self._owner = spec.unix_uid if os.geteuid() == 0 else None
+        self._listener: socket.socket | None = None
+        self._agent: socket.socket | None = None
+        self._keygen: subprocess.Popen[bytes] | None = None
+        self._free = threading.BoundedSemaphore(STREAMS_MAX)
+        self._handing_over = threading.Lock()
+        self.ready = False
+        self.failure = ""
+
+    # -- start
+
+    def begin_keys(self) -> None:
+        """Have a host key made aside; :meth:`prepare` waits for it."""
+        ssh = self._folder.run / "ssh"
+        ssh.mkdir(exist_ok=True)
+        ssh.chmod(0o755)
+        for name in ("host_key", "host_key.pub"):
+            (ssh / name).unlink(missing_ok=True)
+        try:
+            self._keygen = subprocess.Popen(
+                [*_KEYS, str(ssh / "host_key")], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            raise StartRefused(f"ssh-keygen: {error.strerror}: apt-get install openssh-client") from error
+
+    def prepare(self, sshd: str, environment: Mapping[str, str]) -> None:
+        """All that the agent and sshd find; raises :class:`StartRefused` or ``OSError``."""
+        if not sshd:
+            raise StartRefused("openssh-server is not installed: apt-get install openssh-server")
+        ssh = self._folder.run / "ssh"
+        (ssh / "authorized_keys").write_text("".join(f"{key}\n" for key in self._spec.gateway_keys))
+        (ssh / "sshd_config").write_text(sshd_config(environment))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        path = self._folder.run / AGENT_SOCKET
+        path.unlink(missing_ok=True)
+        bind_unix(self._listener, path)
+        path.chmod(0o600)
+        self._listener.listen(1)
+        self._finish_keys(ssh)
+        if self._owner is not None:
+            for mine in (path, ssh / "host_key"):
+                os.chown(mine, self._owner, self._owner)
+
+    def _finish_keys(self, ssh: Path) -> None:
+        assert self._keygen is not None
+        _, said = self._keygen.communicate()
+        if self._keygen.returncode != 0 or not (ssh / "host_key").exists():
+            raise StartRefused(f"ssh-keygen: {said.decode(errors='replace').strip()[:200]}")
+
+    # -- keep
+
+    def wait_on(self) -> list[tuple[int, int]]:
+        """What to wait on with ``poll``: numbers and events."""
+        if self._agent is not None:
+            return [(self._agent.fileno(), select.POLLIN)]
+        return [] if self._listener is None else [(self._listener.fileno(), select.POLLIN)]
+
+    def listen(self) -> None:
+        """Take in what the agent says."""
+        if self._agent is None:
+            self._accept()
+        while self._agent is not None:
+            try:
+                record = self._agent.recv(_RECORD_BYTES_MAX)
+            except BlockingIOError:
+                return
+            except OSError:
+                record = b""
+            if not record:
+                with self._handing_over:
+                    self._agent.close()
+                    self._agent = None
+                return
+            self._hear(record.decode(errors="replace"))
+
+    def open_streams(self, wishes: list[StreamWish]) -> None:
+        """Dial back for each of the wishes, which are taken out, each in a thread of its own."""
+        taken, wishes[:] = list(wishes), []
+        for wish in taken:
+            if self.ready and self._agent is not None and self._free.acquire(blocking=False):
+                threading.Thread(target=self._open, args=(wish,), name="stream", daemon=True).start()
+
+    def close(self) -> None:
+        """Listen no more; connections that were handed over end with the sandbox."""
+        for line in (self._listener, self._agent):
+            if line is not None:
+                line.close()
+        self._listener = self._agent = None
+        if self._keygen is not None and self._keygen.returncode is None:
+            self._keygen.kill()
+            self._keygen.communicate()
+        with contextlib.suppress(OSError):
+            (self._folder.run / AGENT_SOCKET).unlink()
+
+    def _accept(self) -> None:
+        if self._listener is None:
+            return
+        with contextlib.suppress(BlockingIOError):
+            line, _ = self._listener.accept()
+            line.setblocking(False)
+            self._agent = line
+
+    def _hear(self, record: str) -> None:
+        word, _, rest = record.partition(" ")
+        if word == "ready":
+            self.ready = True
+        elif word == "failed":
+            self.failure = rest[:1000]
+
+    def _open(self, wish: StreamWish) -> None:
+        """In its thread: dial, have it accepted, give the connection to the agent."""
+        try:
+            hello = hello_line(self._spec, "stream", wish.id)
+            line = dial(wish.addresses, self._spec.channel_ca, hello)
+            with line:
+                if line.family == socket.AF_UNIX:
+                    line.sendall(hello)
+                line.settimeout(STREAM_SECONDS_MAX)
+                if _read_exactly(line, len(GO_AHEAD)) != GO_AHEAD:
+                    return
+                line.settimeout(None)
+                if line.family == socket.AF_UNIX:
+                    self._hand_over(wish.kind, line)
+                    return
+                outer, inner = socket.socketpair()
+                with inner:
+                    self._hand_over(wish.kind, inner)
+                pass_between(outer, line)
+        except (OSError, ValueError) as error:
+            self._say(f"a stream could not be opened: {error}")
+        finally:
+            self._free.release()
+
+    def _hand_over(self, kind: str, line: socket.socket) -> None:
+        with self._handing_over:
+            if self._agent is None:
+                raise OSError("the agent has gone")
+            select.select([], [self._agent], [], STREAM_SECONDS_MAX)
+            socket.send_fds(self._agent, [kind.encode()], [line.fileno()])
+
+
+def sshd_config(environment: Mapping[str, str]) -> str:
+    """For the sshd inside, which has neither root nor PAM; every session gets the job's environment.
+
+    A value with a line break cannot be written there and is left out.
+    """
+    given = " ".join(
+        _quoted(f"{name}={value}")
+        for name, value in environment.items()
+        if "\n" not in value and "\0" not in value and "\r" not in value
+    )
+    return f"""\
+HostKey /run/starverse/ssh/host_key
+AuthorizedKeysFile /run/starverse/ssh/authorized_keys
+PidFile none
+LogLevel VERBOSE
+UsePAM no
+StrictModes no
+UseDNS no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin no
+AllowAgentForwarding no
+AllowTcpForwarding yes
+AllowStreamLocalForwarding yes
+X11Forwarding no
+PermitTunnel no
+PermitUserEnvironment no
+PrintMotd no
+PrintLastLog no
+MaxSessions 1000
+AcceptEnv LANG LC_* COLORTERM TERM_PROGRAM TERM_PROGRAM_VERSION
+Subsystem sftp internal-sftp
+SetEnv {given}
+"""
+
+
+def _quoted(text: str) -> str:
+    r"""As sshd splits words: double quotes, with ``\"`` and ``\\`` inside."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _read_exactly(line: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count and (part := line.recv(count - len(found))):
+        found += part
+    return found
