@@ -91,6 +91,16 @@ def test_a_month_is_the_sum_of_its_local_days() -> None:
             month_span(wrong, "Asia/Shanghai")
 
 
+def test_what_a_disk_costs_is_told_before_there_is_one(site: Site) -> None:
+    assert site.register().get("/disk-prices") == {
+        "block_gib_month": "0.30",
+        "block_gib_month_micro": 300_000,
+        "shared_gib_month": "0.20",
+        "shared_gib_month_micro": 200_000,
+        "free_gib": 50,
+    }
+
+
 def test_offers_show_free_cards_and_prices_to_the_next_change(site: Site) -> None:
     person = site.register()
     offers = person.get("/offers")["items"]

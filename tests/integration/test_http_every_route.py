@@ -27,6 +27,7 @@ OWN = {
     ("GET", "/teams"): None,
     ("POST", "/teams"): {"name": "audio"},
     ("GET", "/offers"): None,
+    ("GET", "/disk-prices"): None,
     ("GET", "/nodes"): None,
     ("GET", "/limits"): None,
     ("POST", "/quotes"): {},

@@ -18,7 +18,7 @@ from starverse.db.nodes import NodeUse
 from starverse.domain.errors import Invalid
 from starverse.domain.fabric.summary import ShownFigure
 from starverse.domain.money import decimal_string
-from starverse.domain.pricing.price_book import METERED, PriceBooks
+from starverse.domain.pricing.price_book import METERED, PriceBooks, StoragePrices
 from starverse.domain.pricing.quote import Quote, QuoteRequest, quote
 from starverse.domain.pricing.rating import MemberChange, Terms, rate_at
 from starverse.domain.pricing.windows import window_edges
@@ -177,6 +177,12 @@ def next_price_change(books: PriceBooks, now: datetime) -> datetime | None:
     for window in used.values():
         edges += window_edges(window, span, book.timezone)
     return min(edges, default=None)
+
+
+def disk_prices(platform: Platform) -> StoragePrices:
+    """What a GiB of a disk costs for a month now, and how many of a team's cost nothing."""
+    with platform.database.read() as connection:
+        return load_books(connection).books.at(platform.clock.now()).storage
 
 
 def make_quote(platform: Platform, identity: Identity, request: QuoteRequest) -> Quote:

@@ -13,11 +13,16 @@ from typing import Self
 
 from starverse.client.admin import Admin
 from starverse.client.cards import Cards
+from starverse.client.disks import Disks
+from starverse.client.images import Images
+from starverse.client.instances import Instances
 from starverse.client.jobs import Jobs
 from starverse.client.money import Money
 from starverse.client.people import People
+from starverse.client.secrets import Secrets
 from starverse.client.settings import Settings, load_settings
 from starverse.client.shelf import Shelf
+from starverse.client.ssh_keys import SshKeys
 from starverse.client.transport import Transport
 
 
@@ -30,6 +35,11 @@ class Client:
         self.people = People(self._transport)
         self.cards = Cards(self._transport)
         self.jobs = Jobs(self._transport)
+        self.instances = Instances(self._transport)
+        self.disks = Disks(self._transport)
+        self.images = Images(self._transport)
+        self.ssh_keys = SshKeys(self._transport)
+        self.secrets = Secrets(self._transport)
         self.money = Money(self._transport)
         self.shelf = Shelf(self._transport)
         self.admin = Admin(self._transport)

@@ -241,3 +241,180 @@ class Bill(TypedDict):
     saved_micro: int
     charges: list[Charge]
     open: list[dict[str, Any]]
+
+
+class DiskOfInstance(TypedDict):
+    """A disk at an instance; ``state`` is that of its attachment, ``None`` where it is not plugged in now."""
+
+    name: str
+    target: str
+    kind: str
+    read_only: bool
+    state: NotRequired[str | None]
+    message: NotRequired[str | None]
+
+
+class Instance(TypedDict):
+    """An interactive GPU host. ``ready_at`` ``None`` while it starts; ``release_at``: when a stopped one is
+    given up with its disk; ``stops_at``: when it stops by itself."""
+
+    id: str
+    number: Any
+    name: str
+    team: str
+    account: str
+    state: str
+    reason: str | None
+    message: str | None
+    image: str | None
+    card: str | None
+    cards: int
+    fabric: str | None
+    zone: str | None
+    tariff: str
+    no_gpu: bool
+    node: str | None
+    price_hour_micro: NotRequired[Any]
+    price_hour: str | None
+    cost_so_far_micro: NotRequired[int]
+    cost_so_far: str | None
+    cards_declared: NotRequired[bool]
+    disks: list[DiskOfInstance]
+    datasets: list[str]
+    secrets: list[str]
+    policy: dict[str, Any]
+    idle: dict[str, Any] | None
+    created_at: str
+    started_at: str | None
+    ready_at: str | None
+    stops_at: str | None
+    stopped_at: str | None
+    release_at: str | None
+    ssh: dict[str, Any]
+
+
+class Activity(TypedDict):
+    """Evidence: when a source (cards, cpu, disk, network, ssh, jupyter) last showed activity."""
+
+    source: str
+    last_at: str | None
+    detail: NotRequired[str | None]
+
+
+class AppLink(TypedDict):
+    """``url`` opens the app until ``expires_at``."""
+
+    url: str
+    expires_at: str | None
+
+
+class SshKey(TypedDict):
+    id: str
+    name: str
+    public_key: str
+    fingerprint: str
+    created_at: NotRequired[str | None]
+    last_used_at: NotRequired[str | None]
+
+
+class Gateway(TypedDict):
+    """Where people's ``ssh`` goes; ``known_hosts``: lines that trust its authority for that host."""
+
+    host: str
+    port: int
+    ca_public_key: str
+    known_hosts: str
+
+
+class Secret(TypedDict):
+    """Without its value, which never comes back."""
+
+    name: str
+    created_at: NotRequired[str | None]
+    changed_at: NotRequired[str | None]
+
+
+class Disk(TypedDict):
+    """``used_bytes`` as last counted, ``None`` before; ``hard_quota``: it cannot hold more than ``gib``."""
+
+    id: str
+    name: str
+    kind: str
+    gib: int
+    state: str
+    message: str | None
+    used_bytes: int | None
+    used_files: NotRequired[int | None]
+    used_at: NotRequired[str | None]
+    hard_quota: NotRequired[bool]
+    created_at: NotRequired[str | None]
+    deleted_at: NotRequired[str | None]
+    snapshot_schedule: NotRequired[str | None]
+    snapshots_kept: NotRequired[int | None]
+    restorable_until: NotRequired[str | None]
+    growing: NotRequired[bool]
+    over_quota: NotRequired[bool]
+    price_month: NotRequired[str]
+    attachments: NotRequired[list[dict[str, Any]]]
+    instances: NotRequired[list[dict[str, Any]]]
+
+
+class DiskPrices(TypedDict):
+    """Yuan for a GiB over a calendar month; ``free_gib`` of a team cost nothing."""
+
+    block_gib_month: str
+    shared_gib_month: str
+    free_gib: int
+
+
+class Snapshot(TypedDict):
+    id: str
+    name: str
+    state: str
+    message: NotRequired[str | None]
+    bytes: int | None
+    gib: int
+    scheduled: NotRequired[bool]
+    asked_at: NotRequired[str | None]
+    made_at: NotRequired[str | None]
+
+
+class Sync(TypedDict):
+    """``bytes_total`` and ``files_total`` ``None``: not counted; ``schedule``: it comes again and again."""
+
+    id: str
+    direction: str
+    remote: str
+    folder: str
+    state: str
+    message: str | None
+    bytes_done: int
+    bytes_total: int | None
+    files_done: int
+    files_total: int | None
+    verify: NotRequired[bool]
+    verified_at: NotRequired[str | None]
+    schedule: NotRequired[str | None]
+    asked_at: NotRequired[str | None]
+    started_at: NotRequired[str | None]
+    ended_at: NotRequired[str | None]
+
+
+class Image(TypedDict):
+    """``digest`` names its bytes, ``None`` until it is built; ``driver_min``: the lowest driver for it."""
+
+    id: str
+    name: str
+    kind: str
+    state: str
+    message: str | None
+    team: NotRequired[str | None]
+    digest: str | None
+    bytes: int | None
+    contents: NotRequired[Any]
+    recipe: NotRequired[Any]
+    python: NotRequired[str | None]
+    cuda: NotRequired[str | None]
+    driver_min: NotRequired[str | None]
+    asked_at: NotRequired[str | None]
+    built_at: NotRequired[str | None]

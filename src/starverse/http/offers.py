@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starverse.app import offers
 from starverse.app.offers import OfferFilter
 from starverse.app.views import Page
-from starverse.http.schemas_shelf import NodeOut, OfferOut, QuoteIn, QuoteOut
+from starverse.http.schemas_shelf import DiskPricesOut, NodeOut, OfferOut, QuoteIn, QuoteOut
 from starverse.http.security import AnyCaller, PlatformDep
 from starverse.http.shapes import Items, items_of
 
@@ -28,6 +28,12 @@ def list_offers(
     """Free cards and the price now per tariff, and when the price changes next."""
     wanted = OfferFilter(card, cards, fabric, zone)
     return items_of(OfferOut, Page(offers.list_offers(platform, identity, wanted)))
+
+
+@router.get("/disk-prices")
+def show_disk_prices(platform: PlatformDep, _: AnyCaller) -> DiskPricesOut:
+    """What a GiB of a disk costs for a calendar month now, and how many GiB of a team are free."""
+    return DiskPricesOut.of(offers.disk_prices(platform))
 
 
 @router.post("/quotes")

@@ -53,6 +53,16 @@ class OfferOut(Out):
     next_price_change_at: InstantText | None
 
 
+class DiskPricesOut(Out):
+    """Yuan for a GiB over a calendar month, by kind; ``free_gib`` of a team cost nothing."""
+
+    block_gib_month_micro: int
+    block_gib_month: str
+    shared_gib_month_micro: int
+    shared_gib_month: str
+    free_gib: int
+
+
 class QuoteIn(In):
     """What is to be priced; ``end`` may be left out for a package. ``edu`` prices an education member."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,8 @@ from starverse.cli.remote.entry import run
 from starverse.cli.remote.session import Session
 from starverse.cli.slurm.shims import main as run_shim
 
+PROGRAM_EXIT_CODE = 3
+"""Of programs that a command would go on as."""
 NOW = datetime.fromisoformat("2026-03-10T20:00:00+08:00")
 
 
@@ -45,6 +47,8 @@ class CommandLine:
     folder: Path
     environ: Mapping[str, str] = field(default_factory=dict)
     waited: list[float] = field(default_factory=list)
+    became: list[list[str]] = field(default_factory=list)
+    browsed: list[str] = field(default_factory=list)
 
     def run(self, *words: str, stdin: str = "", terminal: bool = False) -> Ran:
         """``starverse WORDS``."""
@@ -61,6 +65,7 @@ class CommandLine:
             "STARVERSE_API": self.api,
             "STARVERSE_TOKEN": "t",
             "XDG_CONFIG_HOME": str(self.folder / ".config"),
+            "HOME": str(self.folder),
             **self.environ,
         }
         session = Session(
@@ -71,5 +76,16 @@ class CommandLine:
             folder=self.folder,
             now=lambda: NOW,
             pause=self.waited.append,
+            become=self._become,
+            browse=self._browse,
         )
         return Ran(command(session), out.getvalue(), err.getvalue())
+
+    def _become(self, argv: Sequence[str]) -> int:
+        """Keeps what would run, and answers as a program that ends with 3."""
+        self.became.append(list(argv))
+        return PROGRAM_EXIT_CODE
+
+    def _browse(self, address: str) -> bool:
+        self.browsed.append(address)
+        return True

@@ -7,7 +7,7 @@ help, so that ``--help`` imports none of them.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,11 +108,23 @@ class LazyGroup(Group):
             formatter.write_dl([*told.items(), *((name, made.help) for name, made in self.lazy.items())])
 
 
-def command(summary: str, *, name: str | None = None) -> Callable[[Callable[..., None]], Command]:
-    """Decorate a function whose first argument is the :class:`Session`; ``summary`` is its help."""
+def command(
+    summary: str, *, name: str | None = None, examples: Sequence[str] = (), words_follow: bool = False
+) -> Callable[[Callable[..., None]], Command]:
+    """Decorate a function whose first argument is the :class:`Session`; ``summary`` is its help.
+
+    ``examples`` are command lines without ``starverse``. ``words_follow``: what stands after the first
+    argument is taken as it is, options too.
+    """
+    told = [summary]
+    if examples:
+        told.append("\b\nExamples:\n" + "\n".join(f"  starverse {one}" for one in examples))
+    settings = {"allow_interspersed_args": False} if words_follow else {}
 
     def decorate(function: Callable[..., None]) -> Command:
-        made = click.command(name, cls=Command, help=summary)(_with_session(function))
+        made = click.command(name, cls=Command, help="\n\n".join(told), context_settings=settings)(
+            _with_session(function)
+        )
         assert isinstance(made, Command)
         return made
 
@@ -122,6 +134,11 @@ def command(summary: str, *, name: str | None = None) -> Callable[[Callable[...,
 def yes_option() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """``--yes``, of every command that destroys or spends."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask. Nobody is asked where no terminal is.")
+
+
+def consent_option() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``--yes`` of commands that do nothing without it where no terminal is (:meth:`Session.insist`)."""
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask; needed where no terminal is.")
 
 
 def session_of(ctx: click.Context) -> Session:

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,9 +27,30 @@ def local_now() -> datetime:
     return datetime.now(UTC).astimezone()
 
 
+def replace_process(argv: Sequence[str]) -> int:
+    """Go on as another program, which has this process's streams and whose exit code is the command's."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvp(argv[0], list(argv))
+
+
+def open_browser(address: str) -> bool:
+    """Whether a browser was opened; only where windows can be shown."""
+    if sys.platform not in ("darwin", "win32") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
+        return False
+    import webbrowser
+
+    return webbrowser.open(address)
+
+
 @dataclass(slots=True)
 class Session:
-    """One run. ``team`` ``None``: the team of the token. ``now`` is an instant in the caller's zone."""
+    """One run. ``team`` ``None``: the team of the token. ``now`` is an instant in the caller's zone.
+
+    ``become`` goes on as another program (``ssh``), ``browse`` opens an address in a browser.
+    """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     stdin: TextIO = field(default_factory=lambda: sys.stdin)
@@ -41,6 +62,8 @@ class Session:
     exit_code: int = 0
     now: Callable[[], datetime] = local_now
     pause: Callable[[float], None] = time.sleep
+    become: Callable[[Sequence[str]], int] = replace_process
+    browse: Callable[[str], bool] = open_browser
     _client: Client | None = None
 
     def client(self) -> Client:
@@ -95,6 +118,15 @@ class Session:
         self.stderr.flush()
         if self.stdin.readline().strip().lower() not in ("y", "yes", "是"):
             raise Declined
+
+    def insist(self, question: str, *, yes: bool) -> None:
+        """As :meth:`confirm`; where nobody can be asked, ``--yes`` has to be given."""
+        if yes or self.asks():
+            self.confirm(question, yes=yes)
+            return
+        import click
+
+        raise click.UsageError(f"{question} Nobody is there to answer: say yes with --yes")
 
     def secret(self, prompt: str, variable: str) -> str:
         """A password: from the environment, else typed unseen, else the first line of stdin."""

@@ -118,7 +118,7 @@ def test_an_unknown_error_shows_the_request_id(api: FakeApi, line: CommandLine) 
 USAGE = {
     "misspelt command": (["sumbit", "x"], "Did you mean 'submit'?"),
     "misspelt subcommand": (["job", "sho", "1"], "Did you mean 'show'?"),
-    "command of a later version": (["launch"], "No such command 'launch'."),
+    "command of a later version": (["reserve"], "No such command 'reserve'."),
     "missing argument": (["job", "show"], "Missing argument 'JOB'"),
     "unknown option": (["wallet", "--what"], "No such option"),
     "not an amount": (["topup", "-5"], "No such option"),

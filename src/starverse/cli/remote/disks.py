@@ -1,0 +1,288 @@
+"""``disk create/ls/show/attach/detach/resize/usage/cp/rm/restore``: a team's persistent storage."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+
+import click
+
+from starverse.cli.remote import copying
+from starverse.cli.remote.commands import LazyCommand, LazyGroup, command, consent_option, yes_option
+from starverse.cli.remote.copying import STDOUT, Remote
+from starverse.cli.remote.month_prices import tell_month_price
+from starverse.cli.remote.quantities import Gib
+from starverse.cli.remote.session import Session
+from starverse.cli.remote.tables import columns, render_fields, render_table, visible
+from starverse.cli.remote.wording import when
+from starverse.client.packing import size_text
+from starverse.client.shapes import Disk
+
+KINDS = ("shared", "block")
+_PLACE = re.compile(r"([^:/]+):(.*)", re.DOTALL)
+_HERE = "starverse.cli.remote"
+
+group = LazyGroup(
+    "disk",
+    help="Disks: a team's storage, which outlives instances and is plugged in while they run.",
+    lazy={
+        "snapshot": LazyCommand(f"{_HERE}.disk_snapshots", "Snapshots: create, ls, rm, schedule.", "group"),
+        "sync": LazyCommand(
+            f"{_HERE}.disk_syncs", "Copies to and from remotes: start, ls, show, cancel.", "group"
+        ),
+    },
+)
+
+
+@command(
+    "Make a disk: shared (many write) or block (a file system of its own, one writer).",
+    examples=("disk create home --size 100GiB", "disk create db --kind block --size 20GiB --yes"),
+)
+@click.argument("name", metavar="NAME")
+@click.option("--kind", type=click.Choice(KINDS), default="shared", show_default=True)
+@click.option("--size", "gib", type=Gib(), required=True, metavar="SIZE", help="Such as 100GiB.")
+@click.option("--from-snapshot", metavar="DISK/SNAPSHOT", help="Begin as this snapshot, not empty.")
+@consent_option()
+def create(session: Session, name: str, kind: str, gib: int, from_snapshot: str | None, yes: bool) -> None:
+    tell_month_price(session, kind=kind, gib=gib)
+    session.insist(f"Make the {kind} disk {name} of {gib} GiB?", yes=yes)
+    request: dict[str, Any] = {"name": name, "kind": kind, "gib": gib}
+    if from_snapshot is not None:
+        request["from_snapshot"] = _snapshot_id(session, from_snapshot)
+    made = session.client().disks.create(request)
+    session.emit(dict(made), lambda: made["name"])
+    session.note(f"{made['name']} is {made['state']}; plug it in: starverse disk attach {name} INSTANCE")
+
+
+def _snapshot_id(session: Session, text: str) -> str:
+    """The id of ``DISK/SNAPSHOT``; an id goes through."""
+    disk, slash, name = text.partition("/")
+    if not slash:
+        return text
+    found = [one for one in session.client().disks.snapshots(disk) if name in (one["name"], one["id"])]
+    if not found:
+        from starverse.client.errors import Refused
+
+        raise Refused(
+            "not_found", f"disk {disk} has no snapshot {name}", hint=f"starverse disk snapshot ls {disk}"
+        )
+    return found[0]["id"]
+
+
+@command("List the team's disks.")
+@click.option("--deleted", is_flag=True, help="Those too that can still be restored.")
+def ls(session: Session, deleted: bool) -> None:
+    found = session.client().disks.list(deleted=deleted)
+    titles = columns("NAME", "KIND", ">SIZE", ">USED", "STATE", "AT", "SNAPSHOTS", "SINCE")
+    session.emit({"items": found}, lambda: render_table(titles, [_row(one) for one in found]))
+
+
+def _row(one: Disk) -> tuple[object, ...]:
+    return (
+        one["name"],
+        one["kind"],
+        f"{one['gib']} GiB",
+        _used(one),
+        one["state"],
+        _holders(one),
+        one.get("snapshot_schedule"),
+        when(one.get("created_at")),
+    )
+
+
+def _holders(one: Disk) -> list[str]:
+    """Who has it now or at each start, by name or by the job's number."""
+    now = [str(place.get("instance") or place.get("job")) for place in one.get("attachments") or ()]
+    return list(dict.fromkeys([*now, *(str(place["instance"]) for place in one.get("instances") or ())]))
+
+
+def _used(one: Disk) -> str | None:
+    used = one.get("used_bytes")
+    return size_text(used) if used is not None else None
+
+
+@command("Show a disk: size, use, who has it, snapshots.", examples=("disk show home",))
+@click.argument("name", metavar="DISK")
+def show(session: Session, name: str) -> None:
+    found = session.client().disks.get(name)
+    session.emit(dict(found), lambda: disk_text(found))
+
+
+def disk_text(one: Disk) -> str:
+    """A disk as ``disk show`` prints it."""
+    kept = one.get("snapshots_kept")
+    head = render_fields(
+        [
+            ("disk", one["name"]),
+            ("kind", "block: one writer" if one["kind"] == "block" else "shared: many writers"),
+            ("state", one["state"]),
+            ("message", one.get("message")),
+            ("size", f"{one['gib']} GiB"),
+            ("used", _used(one)),
+            ("files", one.get("used_files")),
+            ("counted", when(one.get("used_at"))),
+            ("limit", _limit(one)),
+            (
+                "price",
+                f"CNY {one['price_month']} per month, less the free GiB" if one.get("price_month") else None,
+            ),
+            ("snapshots", one.get("snapshot_schedule")),
+            ("kept", f"the newest {kept}" if kept else None),
+            ("made", when(one.get("created_at"))),
+            ("deleted", when(one.get("deleted_at"))),
+            ("restorable until", when(one.get("restorable_until"))),
+        ]
+    )
+    places = one.get("attachments") or []
+    here = {place.get("instance") for place in places}
+    resting = [place for place in one.get("instances") or () if place["instance"] not in here]
+    rows = [_place_row(place) for place in [*places, *resting]]
+    if not rows:
+        return head
+    return f"{head}\n\n{render_table(columns('AT', 'PATH', 'ACCESS', 'STATE', 'MESSAGE'), rows)}"
+
+
+def _limit(one: Disk) -> str | None:
+    """What keeps it from holding more than its size."""
+    if one.get("hard_quota") is None:
+        return None
+    return (
+        "hard" if one.get("hard_quota") else "by accounting" + (", over it now" * bool(one.get("over_quota")))
+    )
+
+
+def _place_row(place: dict[str, Any]) -> tuple[object, ...]:
+    """An attachment, or an instance that will have the disk at its next start."""
+    return (
+        place.get("instance") or place.get("job"),
+        place.get("target"),
+        "read-only" if place.get("read_only") else "writable",
+        place.get("state") or "at its next start",
+        place.get("message"),
+    )
+
+
+@command(
+    "Plug a disk into an instance: at once where it runs, and at each of its starts.",
+    examples=("disk attach home lab", "disk attach db lab --path /data/db --read-only"),
+)
+@click.argument("name", metavar="DISK")
+@click.argument("instance", metavar="INSTANCE")
+@click.option("--path", metavar="PATH", help="Default: /data/DISK.")
+@click.option("--read-only", is_flag=True)
+def attach(session: Session, name: str, instance: str, path: str | None, read_only: bool) -> None:
+    request: dict[str, Any] = {"instance": instance, "read_only": read_only}
+    made = session.client().disks.attach(name, request | ({"path": path} if path else {}))
+    _tell_place(session, made, name, instance)
+
+
+@command(
+    "Take a disk out of an instance; what still uses it there is told.", examples=("disk detach home lab",)
+)
+@click.argument("name", metavar="DISK")
+@click.argument("instance", metavar="INSTANCE")
+def detach(session: Session, name: str, instance: str) -> None:
+    made = session.client().disks.detach(name, instance)
+    _tell_place(session, made, name, instance)
+
+
+def _tell_place(session: Session, made: dict[str, Any], name: str, instance: str) -> None:
+    session.emit(made, lambda: "")
+    state, target, message = made.get("state"), made.get("target"), made.get("message")
+    at = f" at {target}" if target and state not in ("detached", "detaching") else ""
+    why = f": {visible(str(message))}" if message else ""
+    session.note(f"{name} is {state or 'to be had'} in {instance}{at}{why}")
+
+
+@command(
+    "Give a disk another size; what that costs is said first.", examples=("disk resize home --size 200GiB",)
+)
+@click.argument("name", metavar="DISK")
+@click.option("--size", "gib", type=Gib(), required=True, metavar="SIZE", help="Such as 200GiB.")
+@consent_option()
+def resize(session: Session, name: str, gib: int, yes: bool) -> None:
+    disks = session.client().disks
+    found = disks.get(name)
+    tell_month_price(session, kind=found["kind"], gib=gib, instead_of=found["gib"])
+    session.insist(f"Make {found['name']} {gib} GiB instead of {found['gib']} GiB?", yes=yes)
+    changed = disks.change(found["id"], {"gib": gib})
+    session.emit(dict(changed), lambda: f"{changed['gib']}")
+    session.note(f"{changed['name']} has {changed['gib']} GiB")
+
+
+@command("Show what a disk holds and what it costs.", examples=("disk usage home",))
+@click.argument("name", metavar="DISK")
+def usage(session: Session, name: str) -> None:
+    found = session.client().disks.usage(name)
+    session.emit(found, lambda: render_fields([_usage_field(key, value) for key, value in found.items()]))
+
+
+def _usage_field(name: str, value: Any) -> tuple[str, object]:
+    """A field as it came, in words: sizes and times as people read them."""
+    title = name.removesuffix("_bytes").removesuffix("_at").replace("_", " ")
+    if isinstance(value, (dict, list)):
+        return title, None
+    if name.endswith("_bytes") or name == "bytes":
+        return title, size_text(int(value)) if value is not None else None
+    if name.endswith("_at"):
+        return title, when(value)
+    return title, value
+
+
+@command(
+    "Copy between this machine and a disk, folders too: DISK:path on one side; `-` is stdout.",
+    examples=("disk cp data home:", "disk cp home:runs/7 .", "disk cp home:notes.txt -"),
+)
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@yes_option()
+def cp(session: Session, source: str, target: str, yes: bool) -> None:
+    disks = session.client().disks
+    here, there = read_place(source), read_place(target)
+    if isinstance(here, Remote) and there == STDOUT:
+        copying.print_file(session, disks, here)
+    elif isinstance(here, Remote) and isinstance(there, str):
+        copying.fetch(session, disks, here, session.folder / there, yes=yes)
+    elif isinstance(here, str) and isinstance(there, Remote):
+        as_folder = target.endswith(("/", ":", "/.", ":."))
+        copying.send(session, disks, session.folder / here, there, as_folder=as_folder)
+    else:
+        raise click.UsageError("one of FROM and TO is DISK:path, such as home:runs/7")
+
+
+def read_place(text: str) -> Remote | str:
+    """``DISK:path`` or a local path; a local name with a colon is written ``./a:b``."""
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        return text
+    path = posixpath.normpath(found[2].lstrip("/") or ".")
+    if path == ".." or path.startswith("../"):
+        raise click.UsageError(f"{text} leaves the disk")
+    return Remote(found[1], "" if path == "." else path, "disk")
+
+
+@command(
+    "Delete a disk; it can be restored for seven days, then its bytes are gone.", examples=("disk rm home",)
+)
+@click.argument("name", metavar="DISK")
+@consent_option()
+def rm(session: Session, name: str, yes: bool) -> None:
+    found = session.client().disks.get(name)
+    held = f" with {used} on it" if (used := _used(found)) else ""
+    session.insist(f"Delete the disk {found['name']} of {found['gib']} GiB{held} and its snapshots?", yes=yes)
+    session.client().disks.remove(found["id"])
+    session.emit({"deleted": found["name"], "id": found["id"]}, lambda: "")
+    session.note(f"{found['name']} is deleted; for seven days: starverse disk restore {found['id']}")
+
+
+@command("Bring a deleted disk back.", examples=("disk restore home",))
+@click.argument("name", metavar="DISK")
+def restore(session: Session, name: str) -> None:
+    found = session.client().disks.restore(name)
+    session.emit(dict(found), lambda: found["name"])
+    session.note(f"{found['name']} is back")
+
+
+for each in (create, ls, show, attach, detach, resize, usage, cp, rm, restore):
+    group.add_command(each)

@@ -1,0 +1,200 @@
+"""``image ls/show/build/save/verify/rm``: the root environments of workloads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from starverse.cli.remote import exit_codes
+from starverse.cli.remote.commands import Group, command, consent_option
+from starverse.cli.remote.session import Session
+from starverse.cli.remote.tables import columns, render_fields, render_table
+from starverse.cli.remote.wording import when
+from starverse.client.packing import size_text
+from starverse.client.shapes import Image
+
+KINDS = ("venv", "conda", "oci")
+ENDED = frozenset({"ready", "failed", "removed"})
+DIGEST_SHOWN = 19
+PAUSE_SECONDS = 1.0
+
+
+@click.group("image", cls=Group, help="Images: ls, show, build, save, verify, rm.")
+def group() -> None:
+    """Images: the root environments of workloads."""
+
+
+@command("List the images of the platform and of the team.")
+def ls(session: Session) -> None:
+    found = session.client().images.list()
+    titles = columns("NAME", "KIND", "STATE", "PYTHON", "CUDA", "DRIVER FROM", ">SIZE", "DIGEST", "OWNER")
+    session.emit({"items": found}, lambda: render_table(titles, [_row(one) for one in found]))
+
+
+def _row(one: Image) -> tuple[object, ...]:
+    size = one.get("bytes")
+    return (
+        one["name"],
+        one["kind"],
+        one["state"],
+        one.get("python"),
+        one.get("cuda"),
+        one.get("driver_min"),
+        size_text(size) if size is not None else None,
+        (one.get("digest") or "")[:DIGEST_SHOWN],
+        one.get("team") or "platform",
+    )
+
+
+@command("Show an image: digest, size, contents, what it needs of a node.", examples=("image show pytorch",))
+@click.argument("name", metavar="IMAGE")
+def show(session: Session, name: str) -> None:
+    found = session.client().images.get(name)
+    session.emit(dict(found), lambda: image_text(found))
+
+
+def image_text(one: Image) -> str:
+    """An image as ``image show`` prints it."""
+    size = one.get("bytes")
+    head = render_fields(
+        [
+            ("image", one["name"]),
+            ("owner", one.get("team") or "platform"),
+            ("kind", one["kind"]),
+            ("state", one["state"]),
+            ("message", one.get("message")),
+            ("digest", one.get("digest")),
+            ("size", size_text(size) if size is not None else None),
+            ("python", one.get("python")),
+            ("cuda", one.get("cuda")),
+            ("driver from", one.get("driver_min")),
+            ("ordered", when(one.get("asked_at"))),
+            ("built", when(one.get("built_at"))),
+        ]
+    )
+    contents = _contents(one.get("contents"))
+    return f"{head}\n\n{render_table(columns('PACKAGE', 'VERSION'), contents)}" if contents else head
+
+
+def _contents(contents: Any) -> list[tuple[object, ...]]:
+    """Packages as rows, whatever form they come in: ``{name: version}``, objects, or lines."""
+    if isinstance(contents, dict):
+        return [(name, version) for name, version in sorted(contents.items())]
+    rows: list[tuple[object, ...]] = []
+    for each in contents or ():
+        if isinstance(each, dict):
+            rows.append((each.get("name"), each.get("version")))
+        else:
+            name, _, version = str(each).partition("==")
+            rows.append((name, version or None))
+    return rows
+
+
+@command(
+    "Build an image: pinned packages with uv or micromamba, or a container image.",
+    examples=(
+        "image build torch-2 torch==2.13.0 numpy",
+        "image build mine --requirements requirements.txt --python 3.12",
+        "image build sci --kind conda python=3.12 numpy",
+        "image build cuda --kind oci --ref docker.io/library/debian:12",
+    ),
+)
+@click.argument("name", metavar="IMAGE")
+@click.argument("packages", metavar="[PACKAGE]...", nargs=-1)
+@click.option("--kind", type=click.Choice(KINDS), default="venv", show_default=True)
+@click.option("--requirements", type=click.Path(path_type=Path), metavar="FILE", help="As pip takes it.")
+@click.option("--ref", metavar="REF", help="Of --kind oci: name and tag or digest.")
+@click.option("--python", metavar="VERSION", help="Such as 3.12.")
+@click.option("--cuda", metavar="VERSION", help="What it was built for, such as 12.4.")
+@click.option("--driver-min", metavar="VERSION", help="Lowest driver of a node that can run it.")
+@click.option("--no-wait", is_flag=True, help="Do not stay until it is built.")
+def build(
+    session: Session,
+    name: str,
+    packages: tuple[str, ...],
+    kind: str,
+    requirements: Path | None,
+    ref: str | None,
+    no_wait: bool,
+    **needs: str | None,
+) -> None:
+    if (kind == "oci") != (ref is not None):
+        raise click.UsageError("--ref REF goes with --kind oci, and with nothing else")
+    recipe: dict[str, Any] = {"kind": kind, **{key: value for key, value in needs.items() if value}}
+    if packages:
+        recipe["packages"] = list(packages)
+    if requirements is not None:
+        recipe["requirements"] = (session.folder / requirements).read_text("utf-8")
+    if ref is not None:
+        recipe["ref"] = ref
+    made = session.client().images.build(name, recipe)
+    _follow(session, made, stay=not no_wait)
+
+
+@command("Save what an instance's owner installed as an image.", examples=("image save lab lab-env",))
+@click.argument("instance", metavar="INSTANCE")
+@click.argument("name", metavar="IMAGE")
+@click.option("--no-wait", is_flag=True, help="Do not stay until it is saved.")
+def save(session: Session, instance: str, name: str, no_wait: bool) -> None:
+    made = session.client().instances.save_image(instance, name)
+    _follow(session, made, stay=not no_wait)
+
+
+def _follow(session: Session, made: Any, *, stay: bool) -> None:
+    """Stay until it is ready or has failed."""
+    images = session.client().images
+    found: Image = made
+    told = ""
+    try:
+        while stay and found["state"] not in ENDED:
+            if found["state"] != told:
+                told = found["state"]
+                session.note(f"{found['name']}: {told}")
+            images.pause(PAUSE_SECONDS)
+            found = images.get(found["id"])
+    except KeyboardInterrupt:
+        session.note(f"\n{made['name']} goes on; look: starverse image show {made['name']}")
+        session.exit_code = exit_codes.INTERRUPTED
+        return
+    session.emit(dict(found), lambda: str(found.get("digest") or found["name"]))
+    if found["state"] == "failed":
+        session.note(f"{found['name']} failed: {found.get('message')}")
+        session.exit_code = exit_codes.FAILURE
+    else:
+        session.note(f"{found['name']} is {found['state']}")
+
+
+@command("Read every byte of an image again and compare it with its digest.")
+@click.argument("name", metavar="IMAGE")
+def verify(session: Session, name: str) -> None:
+    result = session.client().images.verify(name)
+    faults = result.get("faults") or []
+    session.emit(
+        result,
+        lambda: render_fields(
+            [
+                ("digest", result.get("digest")),
+                ("state", result.get("state")),
+                *(("fault", fault if isinstance(fault, str) else json.dumps(fault)) for fault in faults),
+            ]
+        ),
+    )
+    if faults:
+        session.exit_code = exit_codes.FAILURE
+
+
+@command("Remove an image; what runs with it goes on.", examples=("image rm torch-2",))
+@click.argument("name", metavar="IMAGE")
+@consent_option()
+def rm(session: Session, name: str, yes: bool) -> None:
+    session.insist(f"Remove the image {name}?", yes=yes)
+    session.client().images.remove(name)
+    session.emit({"deleted": name}, lambda: "")
+    session.note(f"image {name} is gone")
+
+
+for each in (ls, show, build, save, verify, rm):
+    group.add_command(each)

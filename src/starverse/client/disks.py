@@ -1,0 +1,144 @@
+"""Disks: a team's persistent storage, its files, snapshots and copies to and from remotes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+from urllib.parse import quote
+
+from starverse.client.errors import ClientError
+from starverse.client.shapes import Disk, DiskPrices, FileEntry, Snapshot, Sync
+from starverse.client.transport import Call, Transport, new_key
+
+UPLOAD_TIMEOUT_SECONDS = 3600.0
+ENDED_SYNCS = frozenset({"succeeded", "failed", "cancelled"})
+
+
+class Disks:
+    """Disks are named by name or id, of the team."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, request: dict[str, Any]) -> Disk:
+        """``{name, kind, gib, from_snapshot}``."""
+        return cast(Disk, self._transport.send(Call("POST", "/disks", body=request, key=new_key())))
+
+    def prices(self) -> DiskPrices:
+        return cast(DiskPrices, self._transport.send(Call("GET", "/disk-prices")))
+
+    def list(self, *, deleted: bool = False) -> list[Disk]:
+        """Of the team; ``deleted``: those too that can still be restored."""
+        call = Call("GET", "/disks", {"deleted": deleted or None})
+        return [cast(Disk, item) for item in self._transport.pages(call)]
+
+    def get(self, ref: str) -> Disk:
+        return cast(Disk, self._transport.send(Call("GET", _disk(ref))))
+
+    def change(self, ref: str, changes: dict[str, Any]) -> Disk:
+        """``{gib, snapshot_schedule, snapshots_kept}``: what is named is set."""
+        return cast(Disk, self._transport.send(Call("PATCH", _disk(ref), body=changes)))
+
+    def remove(self, ref: str) -> dict[str, Any]:
+        return self._transport.send(Call("DELETE", _disk(ref)))
+
+    def restore(self, ref: str) -> Disk:
+        return cast(Disk, self._act(ref, "restore", {}))
+
+    def attach(self, ref: str, request: dict[str, Any]) -> dict[str, Any]:
+        """``{instance, path, read_only}``: at once where it runs, and at each of its starts."""
+        return self._act(ref, "attach", request)
+
+    def detach(self, ref: str, instance: str) -> dict[str, Any]:
+        return self._act(ref, "detach", {"instance": instance})
+
+    def usage(self, ref: str) -> dict[str, Any]:
+        """What it holds and what that costs."""
+        return self._transport.send(Call("GET", f"{_disk(ref)}/usage"))
+
+    # -- snapshots
+
+    def snapshots(self, ref: str) -> Sequence[Snapshot]:
+        call = Call("GET", f"{_disk(ref)}/snapshots")
+        return [cast(Snapshot, item) for item in self._transport.pages(call)]
+
+    def take_snapshot(self, ref: str, name: str | None = None) -> Snapshot:
+        body = {} if name is None else {"name": name}
+        call = Call("POST", f"{_disk(ref)}/snapshots", body=body, key=new_key())
+        return cast(Snapshot, self._transport.send(call))
+
+    def remove_snapshot(self, ref: str, snapshot: str) -> None:
+        self._transport.send(Call("DELETE", f"{_disk(ref)}/snapshots/{quote(snapshot, safe='')}"))
+
+    # -- copies to and from remotes
+
+    def syncs(self, ref: str) -> Sequence[Sync]:
+        return [cast(Sync, item) for item in self._transport.pages(Call("GET", f"{_disk(ref)}/syncs"))]
+
+    def start_sync(self, ref: str, request: dict[str, Any]) -> Sync:
+        """``{direction, remote, folder, secret, bytes_per_second_max, verify, schedule}``."""
+        return cast(
+            Sync, self._transport.send(Call("POST", f"{_disk(ref)}/syncs", body=request, key=new_key()))
+        )
+
+    def sync(self, ref: str, sync_id: str) -> Sync:
+        return cast(Sync, self._transport.send(Call("GET", _sync(ref, sync_id))))
+
+    def cancel_sync(self, ref: str, sync_id: str) -> dict[str, Any]:
+        return self._transport.send(Call("DELETE", _sync(ref, sync_id)))
+
+    def pause(self, seconds: float) -> None:
+        """Wait between two looks."""
+        self._transport.pause(seconds)
+
+    # -- files
+
+    def files(self, ref: str, path: str = "") -> Sequence[FileEntry]:
+        call = Call("GET", f"{_disk(ref)}/files", {"path": path})
+        return [cast(FileEntry, item) for item in self._transport.pages(call)]
+
+    def is_folder(self, ref: str, path: str) -> bool:
+        """Whether a folder of this path is on the disk; a missing disk is told by what follows."""
+        try:
+            page = self._transport.send(Call("GET", f"{_disk(ref)}/files", {"path": path, "limit": 1}))
+        except ClientError as error:
+            if error.status is None:
+                raise
+            return False
+        return [item.get("path") for item in page.get("items", ())] != [path]  # a file lists itself
+
+    @contextmanager
+    def open_file(self, ref: str, path: str) -> Iterator[tuple[bool, Iterator[bytes]]]:
+        """``(is_folder, pieces)``: a file's bytes, or for a folder those of a tar archive."""
+        call = Call("GET", f"{_disk(ref)}/files/{_file(path)}", headers={"Accept": "*/*"})
+        with self._transport.stream(call) as response:
+            kind = response.headers.get("content-type", "").partition(";")[0].strip()
+            yield kind == "application/x-tar", response.iter_bytes()
+
+    def write_file(self, ref: str, path: str, file: BinaryIO) -> None:
+        """Put a file onto the disk; folders on the way are made."""
+        path = f"{_disk(ref)}/files/{_file(path)}"
+        headers = {"Content-Type": "application/octet-stream"}
+        self._transport.send(
+            Call("PUT", path, file=file, headers=headers, timeout_seconds=UPLOAD_TIMEOUT_SECONDS)
+        )
+
+    def remove_file(self, ref: str, path: str) -> None:
+        self._transport.send(Call("DELETE", f"{_disk(ref)}/files/{_file(path)}"))
+
+    def _act(self, ref: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._transport.send(Call("POST", f"{_disk(ref)}:{action}", body=body, key=new_key()))
+
+
+def _disk(ref: str) -> str:
+    return f"/disks/{quote(ref, safe='')}"
+
+
+def _sync(ref: str, sync_id: str) -> str:
+    return f"{_disk(ref)}/syncs/{quote(sync_id, safe='')}"
+
+
+def _file(path: str) -> str:
+    return quote(os.fsencode(path), safe="/")
