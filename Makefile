@@ -1,10 +1,11 @@
 # Two commands to begin with:
 #   make demo    sets everything up, runs the main job to its end on real data
 #   make test    sets everything up, runs every test
-# Others: up, check, bench, openapi, migration, docs, lock, clean. `make help` prints them.
+# Others: up, check, bench, openapi, recipes, migration, docs, lock, clean. `make help` prints them.
 
 VENV := .venv
 BIN := $(VENV)/bin
+RECIPES := src/starverse/app/images/recipes
 PYTEST_WORKERS ?= 2
 TESTS ?= tests
 ARGS ?=
@@ -14,7 +15,7 @@ ENGINE ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test up check bench openapi migration docs lock clean setup setup-dev
+.PHONY: help demo test up check bench openapi recipes migration docs lock clean setup setup-dev
 
 help: ## List these commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +49,12 @@ bench: setup-dev ## Run every measurement; ARGS go to each (NAMES picks some, DA
 
 openapi: setup-dev ## Write docs/openapi.json from the code.
 	@$(BIN)/python -m starverse.http.openapi docs/openapi.json
+
+recipes: setup-dev ## Pin the packages of the shipped images anew, with their hashes.
+	@for name in numpy pytorch tensorflow jupyter; do \
+		$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --only-binary :all: --generate-hashes \
+			--no-header --no-annotate -o $(RECIPES)/$$name.txt $(RECIPES)/$$name.in || exit 1; \
+	done
 
 docs: openapi ## Write every page that is made from code: settings, errors, openapi.
 	@$(BIN)/python -m starverse.testing.reference_pages

@@ -94,6 +94,17 @@ class SlurmSection(_Section):
     news_seconds_max: float = Field(15.0, ge=1, description="Oldest look at the queue that counts")
 
 
+class ImageSettings(_Section):
+    installer: str = Field(
+        "auto", pattern="auto|uv|pip", description="What fills images: uv, pip, or auto: uv where it is there"
+    )
+    build_seconds_max: int = Field(3600, ge=10, description="Longest build of one image")
+    gib_max: int = Field(60, ge=1, description="Largest image")
+    conda_base: str = Field(
+        "", description="Address below which conda's channels lie; none: where conda has them"
+    )
+
+
 class PolicySettings(_Section):
     grace_seconds: int = Field(120, ge=1, description="From a notice to TERM")
     kill_after_seconds: int = Field(10, ge=1, description="From TERM to KILL")
@@ -124,6 +135,7 @@ class Config(_Section):
     server: ServerSettings = Field(default_factory=ServerSettings)
     engine: EngineSettings = Field(default_factory=EngineSettings)
     slurm: SlurmSection = Field(default_factory=SlurmSection)
+    images: ImageSettings = Field(default_factory=ImageSettings)
     policy: PolicySettings = Field(default_factory=PolicySettings)
 
 

@@ -40,9 +40,11 @@ from starverse.engines.slurm import SlurmEngine, SlurmSettings
 from starverse.http.app import make_app
 from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer, TlsSettings
+from starverse.node.images.builder import ProcessBuilder
 from starverse.reconcilers import (
     checkpoint,
     fabric,
+    images,
     inventory,
     launch,
     meter,
@@ -77,6 +79,7 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
         topup,
         retention,
         fabric,
+        images,
     )
     return [part.make(platform) for part in parts]
 
@@ -158,6 +161,10 @@ def settings_of(config: Config) -> Settings:
         registration_open=policy.registration_open,
         mock_gateway=policy.mock_gateway,
         timezone=config.server.timezone,
+        image_installer=config.images.installer,
+        image_build_seconds_max=config.images.build_seconds_max,
+        image_bytes_max=config.images.gib_max * 1024 * MIB,
+        conda_base=config.images.conda_base,
     )
 
 
@@ -194,6 +201,8 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         known = KnownServers(me)
         engine = make_engine(config, data, lambda answers: ChannelServer(run.channel_socket, answers, tls))
         clock = clock or SystemClock()
+        builder = ProcessBuilder(data / "images")
+        stack.callback(builder.close)
         platform = Platform(
             database,
             engine,
@@ -204,6 +213,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
             servers=lambda: known.living,
             channels=known.channels,
             channel_ca=tls.authority() if tls else "",
+            images=builder,
         )
         _prepare_database(platform, known.me)
         if isinstance(engine, SlurmEngine):

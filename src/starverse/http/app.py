@@ -22,6 +22,7 @@ from starverse.http import (
     fabric,
     files,
     health,
+    images,
     jobs,
     metrics,
     offers,
@@ -53,6 +54,7 @@ _ROUTERS = (
     bill.router,
     admin.router,
     fabric.router,
+    images.router,
     secrets.router,
 )
 
