@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from starverse.app.ports import Clock, Ids, Wakeups
+from starverse.app.ports import Clock, Ids, ImageStore, NoImages, Wakeups
 from starverse.db.node_memory import NodeMemory
 from starverse.db.servers import Server
 from starverse.db.session import Database
@@ -37,6 +37,10 @@ class Settings:
     registration_open: bool = True
     mock_gateway: bool = True
     timezone: str = "Asia/Shanghai"
+    image_installer: str = "auto"
+    image_build_seconds_max: int = 3600
+    image_bytes_max: int = 60 * 1024**3
+    conda_base: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,10 @@ class Paths:
     def allocation(self, allocation_id: str) -> Path:
         return self.data / "allocations" / allocation_id
 
+    @property
+    def images(self) -> Path:
+        return self.data / "images"
+
     def dataset(self, dataset_id: str) -> Path:
         return self.data / "datasets" / dataset_id
 
@@ -86,7 +94,8 @@ class Platform:
     """Database, engine, clock, ids, wake-ups and settings.
 
     ``servers`` gives those of its database that live, ``channels`` the ``HOST:PORT`` at which launchers on
-    other machines reach them, ``channel_ca`` the authority (PEM) that signed what they show there.
+    other machines reach them, ``channel_ca`` the authority (PEM) that signed what they show there. ``images``
+    builds and keeps images.
     """
 
     database: Database
@@ -99,6 +108,7 @@ class Platform:
     channels: Callable[[], tuple[str, ...]] = tuple
     channel_ca: str = ""
     nodes: NodeMemory = field(default_factory=NodeMemory)
+    images: ImageStore = field(default_factory=NoImages)
 
     def channel_addresses(self) -> str:
         """Where launchers dial, tried in turn: this machine's socket, then the channels of all servers."""

@@ -1,4 +1,4 @@
-"""What the use cases need of the outside world, injected: time, ids, secrets, wake-ups."""
+"""What the use cases need of the outside world, injected: time, ids, wake-ups, a store of images."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Protocol
 
 import uuid_utils
+
+from starverse.domain.catalog.image_builds import BuildLook, BuildOrder
+from starverse.domain.catalog.image_trees import TreeFault
+from starverse.domain.errors import Unavailable
 
 SLOWER = 0.9
 """The pace of the clock while the wall clock lies behind it."""
@@ -93,3 +98,86 @@ class Wakeups:
         """What another server told, or concerns this one alone."""
         for listener in self._listeners.get(name, ()):
             listener()
+
+
+class ImageStore(Protocol):
+    """Builds images, and has them by their digests (``node/images``). No call waits for a build."""
+
+    def begin(self, order: BuildOrder) -> None:
+        """Start a build; raises :class:`Unavailable` where none can be started."""
+        ...
+
+    def look(self, image_id: str) -> BuildLook:
+        """How a build fares, whichever server started it."""
+        ...
+
+    def end(self, image_id: str) -> bool:
+        """Stop a build, if it is still at work, and remove what is left of it; false: ask again."""
+        ...
+
+    def builds(self) -> tuple[str, ...]:
+        """The images that have something of a build left."""
+        ...
+
+    def digests(self) -> tuple[str, ...]:
+        """Of everything that is kept, whole or not."""
+        ...
+
+    def is_sound(self, digest: str) -> bool:
+        """Whether it is there as a whole; a look at its seal, no byte of it is read."""
+        ...
+
+    def place(self, digest: str) -> Path:
+        """Its folder."""
+        ...
+
+    def verify(self, digest: str) -> tuple[TreeFault, ...]:
+        """Read every byte of it and compare."""
+        ...
+
+    def lay(self, digest: str, name: str, target: Path, owner: int | None) -> None:
+        """Make ``target`` a copy of its folder ``name``, whole or not at all, given to ``owner``."""
+        ...
+
+    def remove(self, digest: str) -> None: ...
+
+    def sweep(self) -> int:
+        """Delete what was on its way out when somebody was killed; how many."""
+        ...
+
+
+class NoImages:
+    """A platform that builds and has no images."""
+
+    def begin(self, order: BuildOrder) -> None:
+        raise Unavailable("This platform builds no images.")
+
+    def look(self, image_id: str) -> BuildLook:
+        raise Unavailable(f"This platform builds no images, {image_id} neither.")
+
+    def end(self, image_id: str) -> bool:
+        return bool(image_id)
+
+    def builds(self) -> tuple[str, ...]:
+        return ()
+
+    def digests(self) -> tuple[str, ...]:
+        return ()
+
+    def is_sound(self, digest: str) -> bool:
+        return not digest
+
+    def place(self, digest: str) -> Path:
+        raise Unavailable(f"This platform has no images, {digest} neither.")
+
+    def verify(self, digest: str) -> tuple[TreeFault, ...]:
+        raise Unavailable(f"This platform has no images, {digest} neither.")
+
+    def lay(self, digest: str, name: str, target: Path, owner: int | None) -> None:
+        raise Unavailable(f"This platform has no images: no {name} of {digest} for {target} and {owner}.")
+
+    def remove(self, digest: str) -> None:
+        raise Unavailable(f"This platform has no images, {digest} neither.")
+
+    def sweep(self) -> int:
+        return 0

@@ -17,7 +17,7 @@ from starverse.domain.catalog.image_recipes import Recipe, read_recipe
 from starverse.domain.catalog.image_trees import tree_digest
 from starverse.domain.catalog.images import ImageKind
 from starverse.node.host_setup import find_python_folders
-from starverse.node.images import configuration, trees, venv
+from starverse.node.images import configuration, layers, trees, venv
 from starverse.node.images.places import BuildFolder, Seal, Store
 from starverse.node.images.sandbox import BuildFailed, Room
 
@@ -68,6 +68,11 @@ def _fill(
     recipe: Recipe, folder: BuildFolder, order: BuildOrder, tree: Path, obstacle: Callable[[], str]
 ) -> str:
     """Fill the tree by the recipe; the version of the Python in it."""
+    if recipe.kind is ImageKind.SAVED:
+        for name, source in order.layers:
+            rules = layers.CopyRules(bytes_max=order.bytes_max, obstacle=obstacle)
+            layers.copy_layer(Path(source), tree / name, rules)
+        return recipe.python
     if recipe.kind is not ImageKind.VENV:
         raise BuildFailed(f"images of kind {recipe.kind.value} cannot be built here")
     installer = venv.choose_installer(order.installer)

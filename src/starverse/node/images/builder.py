@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+from starverse.checkpoint.removing import remove_tree
 from starverse.domain.catalog.image_builds import BuildLook, BuildOrder, BuildPhase
 from starverse.domain.catalog.image_trees import TreeFault, compare_trees
 from starverse.domain.errors import Unavailable
-from starverse.node.images import configuration, trees
+from starverse.node.images import configuration, layers, trees
+from starverse.node.images.layers import CopyRules
 from starverse.node.images.places import Store
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "HOME", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
@@ -98,6 +101,19 @@ class ProcessBuilder:
             raise Unavailable(
                 f"The image's seal cannot be read ({type(error).__name__}); build it again."
             ) from error
+
+    def lay(self, digest: str, name: str, target: Path, owner: int | None) -> None:
+        """Copied aside and renamed; what was there already stays. Raises :class:`Unavailable`."""
+        aside = target.with_name(f".new-{secrets.token_hex(8)}")
+        try:
+            target.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+            layers.copy_layer(self.place(digest) / name, aside, CopyRules(private=True, owner=owner))
+            if not target.exists():
+                aside.rename(target)
+        except OSError as error:
+            raise Unavailable(f"The saved files cannot be laid out: {error.strerror}.") from error
+        finally:
+            remove_tree(aside)
 
     def remove(self, digest: str) -> None:
         self._store.remove(digest)

@@ -1,0 +1,26 @@
+"""Images: what is asked for is built, and what nobody names goes.
+
+Target set: an image is being built if and only if it was asked for first of those that wait and no other one
+is being built; it is ready or failed if and only if its builder said so; a stored tree is on disk if and only
+if an image that is not removed names it, something that runs uses it, or a build is under way. A build goes
+on without the server that started it, and is found again by its lock.
+"""
+
+from __future__ import annotations
+
+from starverse.app.images import building
+from starverse.app.one_by_one import Round
+from starverse.app.platform import Platform
+from starverse.reconcilers.driver import Reconciler
+
+PERIOD_SECONDS = 1.0
+
+
+def make(platform: Platform) -> Reconciler:
+    def act() -> str:
+        round_ = Round()
+        for step in (building.follow_builds, building.begin_next, building.remove_unused):
+            round_.act_on([platform], step)
+        return ", ".join(round_.end())
+
+    return Reconciler("images", "build images and remove unused ones", PERIOD_SECONDS, act)
