@@ -17,6 +17,7 @@ from starverse.testing.live_checks import (
     instant,
     let_finish,
 )
+from starverse.testing.live_database import IN_THE_DATA_FOLDER
 from starverse.testing.live_server import QUICK, Ground, LiveServer, wait_for
 
 MIB = 1024**2
@@ -50,11 +51,12 @@ def test_money_that_ends_while_the_server_is_away(server: LiveServer) -> None:
     check_at_rest(server)
 
 
-def test_a_second_server_on_the_same_folder_is_refused(server: LiveServer) -> None:
-    second = server.spawn("--port", "0")
-    assert second.wait(30) == 5
-    assert f"another starverse server is running on {server.data}" in server.read_log()
-    assert server.person("undisturbed").ask("whoami")["account"]["email"] == "undisturbed@example.org"
+def test_a_second_server_on_the_same_folder_is_refused() -> None:
+    with LiveServer(Ground(settings={**QUICK, **IN_THE_DATA_FOLDER})) as server:
+        second = server.spawn("--port", "0")
+        assert second.wait(30) == 5
+        assert f"another starverse server is running on {server.data}" in server.read_log()
+        assert server.person("undisturbed").ask("whoami")["account"]["email"] == "undisturbed@example.org"
 
 
 def test_a_clock_that_jumps_back(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk(small_disk: Path) -> None:
     """Below the reserve nothing starts; at no byte left all survives; freed, it goes on."""
     ballast = small_disk / "ballast"
-    settings = {**QUICK, "policy.disk_reserve_mib": "100"}
+    settings = {**QUICK, **IN_THE_DATA_FOLDER, "policy.disk_reserve_mib": "100"}
     with LiveServer(Ground(settings=settings), data=small_disk / "data") as server:
         who = server.person("crowded", yuan=10)
         running, short = (who.sbatch(COUNTER, "--gres=gpu:rtx4090:1") for _ in range(2))

@@ -23,6 +23,7 @@ from starverse.testing.live_checks import (
     check_counted,
     let_finish,
 )
+from starverse.testing.live_database import IN_THE_DATA_FOLDER
 from starverse.testing.live_server import PASSWORD, Ground, LiveServer, Person, wait_for
 from starverse.testing.platforms import POSTGRES_VARIABLE, empty_database
 
@@ -42,6 +43,7 @@ def grounds(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Gr
         pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
     ground = replace(Ground(), settings={**Ground().settings, "policy.checkpoint_interval_seconds": "1"})
     if request.param == "sqlite":
+        ground = replace(ground, settings={**ground.settings, **IN_THE_DATA_FOLDER})
         yield ground, ground
         return
     if not os.environ.get(POSTGRES_VARIABLE):

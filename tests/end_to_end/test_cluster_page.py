@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from starverse.testing.live_database import IN_THE_DATA_FOLDER
 from starverse.testing.live_server import QUICK, Ground, LiveServer, clean_environment
 from starverse.testing.slurm_lab import SlurmLab
 
@@ -55,6 +56,7 @@ def server(lab: SlurmLab) -> Iterator[LiveServer]:
     """The server whose settings the page shows, but for its names of machines and paths."""
     settings = {
         **QUICK,
+        **IN_THE_DATA_FOLDER,  # the page's own
         "server.channel": f"127.0.0.1:{free_port()}",
         "engine.kind": "slurm",
         "engine.zone": "hall1",

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from starverse.testing.platforms import empty_database
 
+IN_THE_DATA_FOLDER = {"server.db": ""}
+"""The setting of tests that are about SQLite's file itself, wherever the others run."""
+
 VARIABLE = "STARVERSE_TEST_LIVE_DATABASE"
 """``postgresql``: an empty schema of the server that ``STARVERSE_TEST_POSTGRES`` names; else SQLite."""
 
