@@ -71,6 +71,10 @@ class Paths:
     def images(self) -> Path:
         return self.data / "images"
 
+    def instance_home(self, instance_id: str) -> Path:
+        """What an instance has as ``/root`` at each start."""
+        return self.data / "instances" / instance_id / "home"
+
     def dataset(self, dataset_id: str) -> Path:
         return self.data / "datasets" / dataset_id
 
