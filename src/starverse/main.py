@@ -42,7 +42,10 @@ from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer, TlsSettings
 from starverse.node.images.builder import ProcessBuilder
 from starverse.reconcilers import (
+    attachments,
     checkpoint,
+    disk_meter,
+    disks,
     fabric,
     images,
     inventory,
@@ -80,6 +83,9 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
         retention,
         fabric,
         images,
+        disks,
+        attachments,
+        disk_meter,
     )
     return [part.make(platform) for part in parts]
 

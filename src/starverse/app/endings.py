@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from starverse.app import metering
+from starverse.app import attachments, metering
 from starverse.app.platform import Platform
 from starverse.db import accounts, allocations, checkpoints, events, inventory, jobs
 from starverse.db import metering as meter_rows
@@ -125,6 +125,7 @@ def _record(connection: Connection, platform: Platform, allocation: Allocation, 
         examined_at=now if allocation.ready_at is None else None,
     )
     inventory.count_release(connection, over.nodes)
+    attachments.begin_end(connection, over.id, now)
     accounts.revoke_allocation_tokens(connection, AllocationId(over.id), now)
     job = _job_of(connection, over)
     metering.settle(connection, over, job, now, platform.ids)

@@ -190,13 +190,13 @@ def _close(
     segments, pieces, running = _rate(connection, allocation, span, sources, books, meter.running)
     share = books.books.at(span.start).coupon_share_max
     owed = _within(_payable(connection, job), pieces)
-    payment = pay(owed, sources, share, _read_paid(meter.paid))
+    payment = pay(owed, sources, share, read_paid(meter.paid))
     grown = total([piece.growth for piece in pieces])
     missing = grown - total([part.amount for part in payment.parts])
     _post(connection, list(_transfers(connection, allocation, hold, payment, missing)), now)
     if not metering.resolve_hold(connection, hold.id, "posted", now):
         raise InvariantBroken(f"hold {hold.id} was resolved before", context={"allocation": allocation.id})
-    after = Meter(span.end, running, _write_paid(payment.subject))
+    after = Meter(span.end, running, write_paid(payment.subject))
     if stored is None:
         metering.insert_meter(connection, allocation.id, after)
     else:
@@ -347,7 +347,7 @@ def _factors(factors: Factors) -> dict[str, object]:
     }
 
 
-def _read_paid(raw: dict[str, Any]) -> SubjectPaid:
+def read_paid(raw: dict[str, Any]) -> SubjectPaid:
     if not raw:
         return SubjectPaid()
     return SubjectPaid(
@@ -357,7 +357,7 @@ def _read_paid(raw: dict[str, Any]) -> SubjectPaid:
     )
 
 
-def _write_paid(paid: SubjectPaid) -> dict[str, Any]:
+def write_paid(paid: SubjectPaid) -> dict[str, Any]:
     return {
         "accrued": paid.accrued.micro,
         "coupon_paid": paid.coupon_paid.micro,

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app import funding
+from starverse.app.attachments import note_plugged, wanted_plugs
 from starverse.app.binding import follow_binding, is_proven, note_fault, read_bindings
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late
@@ -98,6 +99,7 @@ def _alive(
     starting = allocation.state is AllocationState.STARTING
     if starting and state.ready_at is not None:
         record_ready(platform, allocation.id, _instant(state.ready_at), _instant(state.alive_at))
+    note_plugged(platform, allocation, state)
     late = starting and state.ready_at is None and is_too_late(platform, allocation, seen_at=seen_at)
     why = why_overdue(allocation, job, state, witness, platform.settings)
     if not why and late:
@@ -134,6 +136,10 @@ def _clean(platform: Platform, allocation: Allocation) -> bool:
 def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
     """What the platform wants of a launcher, from the record alone."""
     stops = funding.stops_by(allocation, job, platform.settings.kill_after_seconds)
+    plugs = None
+    if job.spec.disks or job.instance_id is not None:
+        with platform.database.read() as connection:
+            plugs = wanted_plugs(connection, platform, allocation.id)
     return Desired(
         funded_until=stops.timestamp() if stops else None,
         notice_reason=allocation.notice_reason.value if allocation.notice_reason else "",
@@ -142,6 +148,7 @@ def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
         signal_count=allocation.signal_count or 0,
         signal_name=allocation.signal_name or "",
         signal_to=allocation.signal_to or "",
+        plugs=plugs,
     )
 
 
@@ -166,6 +173,7 @@ def _ended(platform: Platform, allocation: Allocation, job: Job, state: Launcher
         exit_code=state.exit_code,
         exit_signal=state.exit_signal,
     )
+    note_plugged(platform, allocation, state)
     record_end(platform, allocation.id, end)
     platform.engine.steer(allocation.id, Desired(release=True))
     return f"{allocation.id} ended: {cause.value}"

@@ -10,6 +10,7 @@ from starverse.app.ports import Clock, Ids, ImageStore, NoImages, Wakeups
 from starverse.db.node_memory import NodeMemory
 from starverse.db.servers import Server
 from starverse.db.session import Database
+from starverse.domain.disk_kind import DiskKind
 from starverse.engines.base import Engine
 
 
@@ -66,6 +67,10 @@ class Paths:
 
     def allocation(self, allocation_id: str) -> Path:
         return self.data / "allocations" / allocation_id
+
+    def disk(self, disk_id: str, kind: DiskKind) -> Path:
+        """A shared disk's folder, a block disk's file."""
+        return self.data / "disks" / disk_id / ("block.img" if kind is DiskKind.BLOCK else "data")
 
     @property
     def images(self) -> Path:

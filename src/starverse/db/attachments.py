@@ -10,12 +10,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
 
 from starverse.db.disk_tables import attachments, disks
+from starverse.db.instance_tables import instances
 from starverse.db.prepared import Prepared, among
 from starverse.db.session import LostRace
-from starverse.db.tables import allocations
+from starverse.db.statements import in_chunks
+from starverse.db.tables import allocations, jobs
 from starverse.domain.disk_kind import DiskKind
+from starverse.domain.ids import format_job_number
 from starverse.domain.workloads.states import (
     ATTACHMENT_TRANSITIONS,
+    OPEN_ALLOCATION_STATES,
     OPEN_ATTACHMENT_STATES,
     AttachmentState,
     advance,
@@ -60,6 +64,20 @@ class Wanted:
     target: str
     read_only: bool
     state: AttachmentState
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose run an allocation is. ``instance`` ``None``: a job's."""
+
+    allocation_id: str
+    job: str
+    instance: str | None
+    instance_id: str | None
+
+    @property
+    def named(self) -> str:
+        return f"job {self.job}" if self.instance is None else f"instance {self.instance}"
 
 
 _OF_ALLOCATIONS = Prepared(
@@ -127,6 +145,30 @@ def newest_of_disk(connection: Connection, disk_id: str, limit: int) -> tuple[At
         .limit(limit)
     )
     return tuple(_attachment(row) for row in connection.execute(query))
+
+
+def owners_of(connection: Connection, allocation_ids: Collection[str]) -> dict[str, Owner]:
+    """Whose run each allocation is."""
+    query = (
+        select(allocations.c.id, jobs.c.number, jobs.c.array_index, jobs.c.instance_id, instances.c.name)
+        .join(jobs, jobs.c.id == allocations.c.job_id)
+        .outerjoin(instances, instances.c.id == jobs.c.instance_id)
+    )
+    return {
+        row.id: Owner(row.id, format_job_number(row.number, row.array_index), row.name, row.instance_id)
+        for some in in_chunks(allocation_ids)
+        for row in connection.execute(query.where(allocations.c.id.in_(some)))
+    }
+
+
+def run_of_instance(connection: Connection, instance_id: str) -> str | None:
+    """The open allocation of an instance; ``None``: it does not run."""
+    query = (
+        select(allocations.c.id)
+        .join(jobs, jobs.c.id == allocations.c.job_id)
+        .where(jobs.c.instance_id == instance_id, allocations.c.state.in_(OPEN_ALLOCATION_STATES))
+    )
+    return connection.execute(query.limit(1)).scalar()
 
 
 def all_open(connection: Connection) -> tuple[Attachment, ...]:

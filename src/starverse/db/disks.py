@@ -118,6 +118,11 @@ def note_usage(
     )
 
 
+def note_not_measured(connection: Connection, disk_id: str, now: datetime) -> None:
+    """It was tried, so that others come first; what was measured before stands."""
+    connection.execute(update(disks).where(disks.c.id == disk_id).values(used_at=now))
+
+
 def add_usage(connection: Connection, disk_id: str, more_bytes: int) -> None:
     """Count what the platform itself wrote or removed until it is measured again."""
     left = disks.c.used_bytes + more_bytes
@@ -176,6 +181,17 @@ def unmade(connection: Connection, limit: int) -> tuple[Disk, ...]:
     return _read(connection, due, limit)
 
 
+def is_made_from(connection: Connection, snapshot_id: str) -> bool:
+    """Whether a disk is being made from a snapshot now."""
+    waiting = (disks.c.made_from == snapshot_id) & (disks.c.state == DiskState.MAKING)
+    return connection.execute(select(disks.c.id).where(waiting).limit(1)).first() is not None
+
+
+def to_remove(connection: Connection, limit: int) -> tuple[Disk, ...]:
+    """Disks that are no more and whose bytes may still be there."""
+    return _read(connection, (disks.c.state == DiskState.PURGED) & disks.c.purged_at.is_(None), limit)
+
+
 def deleted_before(connection: Connection, instant: datetime, limit: int) -> tuple[Disk, ...]:
     """Disks whose time to be restored is over."""
     return _read(connection, (disks.c.state == DiskState.DELETED) & (disks.c.deleted_at <= instant), limit)
@@ -190,15 +206,6 @@ def measured_before(connection: Connection, instant: datetime, limit: int) -> tu
 
 def with_due_snapshot(connection: Connection, now: datetime, limit: int) -> tuple[Disk, ...]:
     return _read(connection, (disks.c.state == DiskState.READY) & (disks.c.snapshot_due_at <= now), limit)
-
-
-def state_of_ids(connection: Connection, disk_ids: Collection[str]) -> dict[str, DiskState]:
-    """Id -> state, for folders that are there."""
-    return {
-        row.id: row.state
-        for some in in_chunks(disk_ids)
-        for row in connection.execute(select(disks.c.id, disks.c.state).where(disks.c.id.in_(some)))
-    }
 
 
 # -- sizes

@@ -1,11 +1,14 @@
 """Sweep: nothing runs that nobody owns, nothing is left of what is over.
 
 Target set: a launcher lives if and only if its allocation is open; an allocation is marked clean if and only
-if its engine removed what was left of it.
+if its engine removed what was left of it; from then on nobody has its disks.
 """
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
+
+from starverse.app.attachments import finish_end
 from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.db import allocations
@@ -31,8 +34,13 @@ def make(platform: Platform) -> Reconciler:
 
     def clean(allocation_id: str) -> str:
         platform.engine.clean(allocation_id)
-        with platform.database.write() as connection:
-            allocations.note_cleaned(connection, allocation_id, platform.clock.now())
+
+        def cleaned(connection: Connection) -> None:
+            now = platform.clock.now()
+            allocations.note_cleaned(connection, allocation_id, now)
+            finish_end(connection, allocation_id, now)
+
+        platform.database.write_retrying(cleaned)
         return f"cleaned {allocation_id}"
 
     return Reconciler("sweep", "end what nobody owns, clean up what is over", PERIOD_SECONDS, act)

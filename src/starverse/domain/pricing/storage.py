@@ -54,7 +54,7 @@ def charge_disk(
         charged = max(0, usage.gib - usage.free_gib)
         for part in usage.span.split_at(books.edges(usage.span.start, usage.span.end)):
             book = books.at(part.start)
-            price = _price(book, usage.kind)
+            price = gib_month_price(book, usage.kind)
             start, end = epoch_second(part.start), epoch_second(part.end)
             for begins, ends, month_seconds in local_month_pieces(start, end, book.timezone):
                 exact = Fraction(price.micro * charged * (ends - begins), month_seconds)
@@ -74,5 +74,6 @@ def free_gib_shares(book: PriceBook, disks: Sequence[tuple[str, int]]) -> dict[s
     return shares
 
 
-def _price(book: PriceBook, kind: DiskKind) -> Money:
+def gib_month_price(book: PriceBook, kind: DiskKind) -> Money:
+    """What a GiB costs for a month."""
     return book.storage.block_gib_month if kind is DiskKind.BLOCK else book.storage.shared_gib_month
