@@ -41,6 +41,7 @@ from starverse.http.app import make_app
 from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer, TlsSettings
 from starverse.node.images.builder import ProcessBuilder
+from starverse.node.rclone.copier import RcloneCopier
 from starverse.reconcilers import (
     attachments,
     checkpoint,
@@ -56,6 +57,7 @@ from starverse.reconcilers import (
     retention,
     schedule,
     sweep,
+    syncs,
     topup,
 )
 from starverse.reconcilers.driver import Driver, Reconciler
@@ -81,6 +83,7 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
         sweep,
         topup,
         retention,
+        syncs,
         fabric,
         images,
         disks,
@@ -220,6 +223,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
             channels=known.channels,
             channel_ca=tls.authority() if tls else "",
             images=builder,
+            copier=RcloneCopier(config.policy.disk_reserve_mib * MIB),
         )
         _prepare_database(platform, known.me)
         if isinstance(engine, SlurmEngine):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from starverse.app.ports import Clock, Ids, ImageStore, NoImages, Wakeups
+from starverse.app.ports import Clock, Copier, Ids, ImageStore, NoCopier, NoImages, Wakeups
 from starverse.db.node_memory import NodeMemory
 from starverse.db.servers import Server
 from starverse.db.session import Database
@@ -104,7 +104,7 @@ class Platform:
 
     ``servers`` gives those of its database that live, ``channels`` the ``HOST:PORT`` at which launchers on
     other machines reach them, ``channel_ca`` the authority (PEM) that signed what they show there. ``images``
-    builds and keeps images.
+    builds and keeps images, ``copier`` copies between disks and remotes.
     """
 
     database: Database
@@ -118,6 +118,7 @@ class Platform:
     channel_ca: str = ""
     nodes: NodeMemory = field(default_factory=NodeMemory)
     images: ImageStore = field(default_factory=NoImages)
+    copier: Copier = field(default_factory=NoCopier)
 
     def channel_addresses(self) -> str:
         """Where launchers dial, tried in turn: this machine's socket, then the channels of all servers."""

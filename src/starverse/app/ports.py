@@ -1,4 +1,4 @@
-"""What the use cases need of the outside world, injected: time, ids, wake-ups, a store of images."""
+"""What the use cases need of the outside world, injected: time, ids, wake-ups, images, copies to remotes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import uuid_utils
 
 from starverse.domain.catalog.image_builds import BuildLook, BuildOrder
 from starverse.domain.catalog.image_trees import TreeFault
+from starverse.domain.catalog.syncs import CopyEnd, CopyOrder, Progress
 from starverse.domain.errors import Unavailable
 
 SLOWER = 0.9
@@ -144,6 +146,54 @@ class ImageStore(Protocol):
     def sweep(self) -> int:
         """Delete what was on its way out when somebody was killed; how many."""
         ...
+
+
+class Copying(Protocol):
+    """A copy between a disk and a remote that runs: used by one thread, in ``with``."""
+
+    def go_on(self) -> None:
+        """The server still holds it; without this it ends by itself within seconds."""
+        ...
+
+    def cancel(self) -> None:
+        """It is to tidy up and end, within seconds."""
+        ...
+
+    def kill(self) -> None:
+        """Nothing of it runs any more."""
+        ...
+
+    def wait(self, seconds: float) -> Progress | CopyEnd:
+        """What it told by then, at the latest after so long: its counts, or its end."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Copier(Protocol):
+    """What runs copies between disks and remotes."""
+
+    def missing(self) -> str:
+        """Why it can run none, ``""``: it can."""
+        ...
+
+    def start(self, order: CopyOrder, *, last: bool = False) -> Copying:
+        """Begin one; ``last``: nothing of it is to be left at the remote where it fails."""
+        ...
+
+
+class NoCopier:
+    """A platform that copies nothing to and from remotes."""
+
+    def missing(self) -> str:
+        return "it was started without rclone"
+
+    def start(self, order: CopyOrder, *, last: bool = False) -> Copying:
+        raise Unavailable(f"This platform copies nothing: not {order}, last {last}.")
 
 
 class NoImages:

@@ -29,6 +29,7 @@ from starverse.http import (
     problems,
     secrets,
     streams,
+    syncs,
     teams,
     topups,
     wallet,
@@ -56,6 +57,7 @@ _ROUTERS = (
     fabric.router,
     images.router,
     secrets.router,
+    syncs.router,
 )
 
 
