@@ -259,7 +259,7 @@ class ChannelServer:
         with self._lock:
             before = self._newest.get(allocation_id)
             self._newest[allocation_id] = state
-        if before is None or replace(before, alive_at=state.alive_at) != state:
+        if before is None or replace(before, alive_at=state.alive_at, activity=state.activity) != state:
             self._answers.news()
 
     def _gone(self, peer: Peer) -> None:

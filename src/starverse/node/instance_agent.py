@@ -1,15 +1,16 @@
 """The agent of an instance: the script of its workload. It starts ``sshd -i`` on each stream it is handed.
 
-Run inside the sandbox as a file by its path (``python -I -S AGENT RUN_FOLDER``), so it imports next to
-nothing and nothing of ours; it has the rights of the workload and no more. It speaks with its launcher
-over ``agent.sock``, one record each:
+Run inside the sandbox as a file by its path (``python -I -S AGENT RUN_FOLDER PACKAGES NETWORK``), so it
+imports next to nothing until it takes connections; it has the rights of the workload and no more. It speaks
+with its launcher over ``agent.sock``, one record each:
 
 ::
 
     agent -> launcher   ready                        sshd accepts its configuration
                         failed TEXT                  it does not
-                        seen SOURCE SECONDS DETAIL   evidence of use, see activity.py; SECONDS ago
+                        seen SOURCE AGO DETAIL       evidence of use (activity.py), so many seconds AGO
     launcher -> agent   ssh                          with a descriptor: a connection for an sshd
+                        jupyter-start                with one: who asks for JupyterLab (notebooks.py)
 
 When a client goes while its command still runs, the command gets SIGHUP, as from a terminal.
 """
@@ -18,15 +19,43 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # without the enum that `signal` imports
 import _socket  # likewise
+import _thread
 import os
 import select
 import sys
+import time
+
+TYPE_CHECKING = False  # as in typing, whose import costs as much as all of this
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starverse.node.activity import Sample
 
 SSHD = "/usr/sbin/sshd"
+SESSIONS_MAX = 1000
 _RECORD_BYTES_MAX = 4096
 _HANDLES_BYTES = _socket.CMSG_SPACE(4 * 4)
 _POLLRDHUP = 0x2000
 _PR_SET_CHILD_SUBREAPER = 36
+_FIRST_LOOK_SECONDS = 0.5
+_COMMAND_SECONDS = 0.02
+"""After sshd said that a session begins, its command is there."""
+_SESSION = b"Starting session: "
+_TOLD_OF_SSHD = (b"Accepted publickey", _SESSION, b"Disconnected from", b"error", b"fatal", b"debug")
+"""How those lines of sshd's begin that are of use to people; it writes many others."""
+
+
+class Ignoring:
+    """``contextlib.suppress``, whose import would cost a start a tenth of its time."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self._kinds = kinds
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self._kinds)
 
 
 class Session:
@@ -35,24 +64,36 @@ class Session:
     def __init__(self, pid: int, line: int) -> None:
         self.pid = pid
         self.line = line
-        self.commands: set[int] = set()
+        self.commands: dict[int, int] = {}
+
+    def look(self) -> None:
+        """Note what its sshd runs, with the time at which it began: numbers are used again."""
+        for child in _children(self.pid):
+            for command in _children(child):
+                self.commands[command] = _facts(command)[1]
 
 
 class Agent:
-    """``run`` is the folder with ``agent.sock`` and ``ssh/``."""
+    """``run`` is the folder with ``agent.sock`` and ``ssh/``, ``packages`` the one in which ``starverse``
+    lies; ``own_network``: the sandbox has interfaces of its own."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, packages: str, *, own_network: bool) -> None:
+        self._packages = packages
         self._config = f"{run}/ssh/sshd_config"
         self._launcher = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self._launcher.connect(f"{run}/agent.sock")
         self._poll = select.poll()
         self._sessions: dict[int, Session] = {}
         self._lines: dict[int, Session] = {}
+        self._said, self._saying = os.pipe()
+        self._unfinished = b""
+        self._look_at = 0.0
+        self._watch = Watch(self._tell, own_network=own_network)
 
     def begin(self) -> bool:
         """Have the configuration checked; answers whether connections can be taken."""
         reader, writer = os.pipe()
-        pid = self._spawn(["-t", "-f", self._config], (os.devnull, writer, writer))
+        pid = _spawn([SSHD, "-t", "-f", self._config], os.devnull, (writer, writer))
         os.close(writer)
         said = b""
         while part := os.read(reader, 4096):
@@ -66,24 +107,36 @@ class Agent:
 
     def serve(self) -> None:
         """Until the launcher hangs up."""
-        reader, writer = os.pipe()
-        for end in (reader, writer):
+        ended, writer = os.pipe()
+        for end in (ended, writer, self._said, self._saying):
             os.set_blocking(end, False)
-        _signal.set_wakeup_fd(writer)
+        _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         _signal.signal(_signal.SIGCHLD, lambda *_: None)
         launcher = self._launcher.fileno()
-        self._poll.register(launcher, select.POLLIN)
-        self._poll.register(reader, select.POLLIN)
+        for number in (launcher, ended, self._said):
+            self._poll.register(number, select.POLLIN)
         while True:
-            for number, _ in self._poll.poll(10_000):
+            for number, _ in self._poll.poll(self._due_milliseconds()):
                 if number == launcher:
                     if not self._hear():
                         return
-                elif number == reader:
-                    os.read(reader, 4096)
+                elif number == ended:
+                    os.read(ended, 4096)
                     self._reap()
-                else:
-                    self._client_goes(self._lines[number])
+                elif number == self._said:
+                    self._read_sshd()
+                elif number in self._lines:  # its client goes
+                    self._poll.unregister(number)
+                    self._lines[number].look()
+            if self._look_at and time.monotonic() >= self._look_at:
+                self._look_at = 0.0
+                for session in self._sessions.values():
+                    session.look()
+            self._watch.look_when_due()
+
+    def _due_milliseconds(self) -> float:
+        due = min(self._look_at, self._watch.due) if self._look_at else self._watch.due
+        return max(0.0, due - time.monotonic()) * 1000 + 1
 
     def _hear(self) -> bool:
         record, ancillary, _, _ = self._launcher.recvmsg(_RECORD_BYTES_MAX, _HANDLES_BYTES)
@@ -95,15 +148,22 @@ class Agent:
         ]
         if not record:
             return False
+        for handle in handles:
+            os.set_inheritable(handle, False)
         if record == b"ssh" and len(handles) == 1:
             self._begin_session(handles.pop())
+        elif record == b"jupyter-start" and len(handles) == 1:
+            self._start_jupyter(handles[0])
         for handle in handles:
             os.close(handle)
         return True
 
     def _begin_session(self, line: int) -> None:
+        if len(self._sessions) >= SESSIONS_MAX:
+            os.close(line)
+            return
         try:
-            pid = self._spawn(["-i", "-e", "-f", self._config], (line, line, 2))
+            pid = _spawn([SSHD, "-i", "-e", "-f", self._config], line, (line, self._saying))
         except OSError as error:
             os.write(2, f"sshd: {error.strerror}\n".encode())
             os.close(line)
@@ -112,78 +172,115 @@ class Agent:
         self._sessions[pid] = self._lines[line] = session
         self._poll.register(line, _POLLRDHUP)
 
-    def _client_goes(self, session: Session) -> None:
-        """Note what its sshd runs: that is over too unless it ends before its sshd."""
-        self._poll.unregister(session.line)
-        for child in _children(session.pid):
-            session.commands.update(_children(child))
+    def _start_jupyter(self, line: int) -> None:
+        """In a process of its own, which reads the request from the connection and answers there."""
+        command = [sys.executable, "-I", "-S", f"{self._packages}/starverse/node/notebooks.py"]
+        with Ignoring(OSError):
+            _spawn(command, line, (line, 2))
+
+    def _read_sshd(self) -> None:
+        """What every sshd says: sessions that begin are evidence, some of it is for people."""
+        with Ignoring(BlockingIOError):
+            *lines, self._unfinished = (self._unfinished + os.read(self._said, 65536)).split(b"\n")
+            for line in lines:
+                if line.startswith(_SESSION):
+                    self._look_at = self._look_at or time.monotonic() + _COMMAND_SECONDS
+                    self._watch.tell(
+                        "ssh", time.time(), line[len(_SESSION) :].partition(b" for ")[0].decode()
+                    )
+                if line.startswith(_TOLD_OF_SSHD):
+                    os.write(2, b"sshd: " + line.rstrip(b"\r") + b"\n")
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            session = self._sessions.pop(pid, None)
-            if session is not None:
-                self._end(session)
+        with Ignoring(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                session = self._sessions.pop(pid, None)
+                if session is not None:
+                    self._end(session)
 
     def _end(self, session: Session) -> None:
         del self._lines[session.line]
         with Ignoring(KeyError):
             self._poll.unregister(session.line)
         os.close(session.line)
-        for command in session.commands:
-            if _parent(command) == os.getpid():  # its sshd ended before it: this process took it up
+        for command, begun in session.commands.items():
+            if _facts(command) == (os.getpid(), begun):  # its sshd ended before it: taken up by this process
                 for number in (_signal.SIGHUP, _signal.SIGCONT):
                     with Ignoring(OSError):
                         os.killpg(command, number)
 
-    def _spawn(self, arguments: list[str], handles: tuple[object, int, int]) -> int:
-        source = handles[0]
-        actions: list[tuple[object, ...]] = [
-            (os.POSIX_SPAWN_OPEN, 0, source, os.O_RDONLY, 0)
-            if isinstance(source, str)
-            else (os.POSIX_SPAWN_DUP2, source, 0),
-            (os.POSIX_SPAWN_DUP2, handles[1], 1),
-            (os.POSIX_SPAWN_DUP2, handles[2], 2),
-        ]
-        # sshd takes what it is to be called again by from its name: an absolute path
-        return os.posix_spawn(SSHD, [SSHD, *arguments], os.environ, file_actions=actions, setsid=True)
-
     def _tell(self, record: bytes) -> None:
-        self._launcher.send(record)
+        with Ignoring(BlockingIOError):
+            self._launcher.send(record[:_RECORD_BYTES_MAX])
 
 
-class Ignoring:
-    """As in contextlib, whose import costs a start a tenth of its time."""
+class Watch:
+    """Looks for evidence of use every few seconds; what it costs to begin comes after the start."""
 
-    def __init__(self, *kinds: type[BaseException]) -> None:
-        self._kinds = kinds
+    def __init__(self, tell: Callable[[bytes], None], *, own_network: bool) -> None:
+        self._send = tell
+        self._own_network = own_network
+        self._ours = (1, os.getppid(), os.getpid())
+        self._before: Sample | None = None
+        self.due = time.monotonic() + _FIRST_LOOK_SECONDS
+        self._asking = _thread.allocate_lock()
 
-    def __enter__(self) -> None:
-        return
+    def look_when_due(self) -> None:
+        if time.monotonic() < self.due:
+            return
+        from starverse.node.activity import compare, next_look_seconds, take_sample
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        return kind is not None and issubclass(kind, self._kinds)
+        now = take_sample(time.time(), self._ours, own_network=self._own_network)
+        for found in compare(self._before, now) if self._before is not None else ():
+            self.tell(found.source, found.at, found.detail)
+        self._before = now
+        self.due = time.monotonic() + next_look_seconds(now)
+        if self._asking.acquire(blocking=False):
+            _thread.start_new_thread(self._ask_jupyter, ())
+
+    def tell(self, source: str, at: float, detail: str) -> None:
+        """Say when a source last saw work."""
+        self._send(f"seen {source} {max(0.0, time.time() - at):.1f} {detail}".encode())
+
+    def _ask_jupyter(self) -> None:
+        """In a thread, as a server may be slow to answer."""
+        try:
+            home = os.environ.get("HOME", "/root")
+            if os.path.isdir(f"{home}/.local/share/jupyter/runtime"):  # noqa: PTH112
+                from pathlib import Path
+
+                from starverse.node.notebooks import last_activity
+
+                found = last_activity(Path(home))
+                if found is not None:
+                    self.tell("jupyter", *found)
+        finally:
+            self._asking.release()
+
+
+def _spawn(command: list[str], source: str | int, said: tuple[int, int]) -> int:
+    """A process with standard input from ``source`` (an open connection, or a file by its name)."""
+    first: tuple[int, ...] | tuple[int, int, str, int, int]
+    if isinstance(source, str):
+        first = (os.POSIX_SPAWN_OPEN, 0, source, os.O_RDONLY, 0)
+    else:
+        first = (os.POSIX_SPAWN_DUP2, source, 0)
+    actions = [first, (os.POSIX_SPAWN_DUP2, said[0], 1), (os.POSIX_SPAWN_DUP2, said[1], 2)]
+    return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
 
 
 def _children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
+    with Ignoring(OSError), open(f"/proc/{pid}/task/{pid}/children", "rb") as file:  # noqa: PTH123
+        return [int(word) for word in file.read().split()]
+    return []
 
 
-def _parent(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
-            return int(file.read().rsplit(b") ", 1)[1].split()[1])
-    except (OSError, IndexError):
-        return 0
+def _facts(pid: int) -> tuple[int, int]:
+    """A process's parent, and when it began; zeros where it is gone."""
+    with Ignoring(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+        words = file.read().rsplit(b") ", 1)[1].split()
+        return int(words[1]), int(words[19])
+    return 0, 0
 
 
 def _take_up_orphans() -> None:
@@ -193,14 +290,15 @@ def _take_up_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def main(run: str) -> int:
-    agent = Agent(run)
+def main(run: str, packages: str, network: str) -> int:
+    agent = Agent(run, packages, own_network=network != "host")
     if not agent.begin():
         return 1
+    sys.path.append(packages)  # from here on what is needed now and then comes from our own package
     _take_up_orphans()
     agent.serve()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:4]))

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from starverse.domain.workloads.launch import LaunchSpec
+from starverse.domain.workloads.launch import Activity, LaunchSpec
 from starverse.node.api_proxy import pass_between
 from starverse.node.channel import hello_line
 from starverse.node.dialing import dial
@@ -30,11 +30,15 @@ from starverse.node.unix_sockets import bind_unix
 
 AGENT_SOCKET = "agent.sock"
 STREAMS_MAX = 512
+SOURCES = ("cpu", "disk", "network", "ssh", "jupyter")
+"""Of evidence that comes from inside."""
+SECONDS_MAX = 10 * 366 * 86_400.0
 READY_SECONDS_MAX = 20.0
 """For the agent to call and to say that sshd is content."""
 
 _KEYS = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f")
 _RECORD_BYTES_MAX = 65536
+_OWN_OF_SESSIONS = ("PWD", "OLDPWD", "SHLVL", "_", "TERM")
 
 
 class Interactive:
@@ -53,6 +57,7 @@ class Interactive:
         self._handing_over = threading.Lock()
         self.ready = False
         self.failure = ""
+        self.activity: tuple[Activity, ...] = ()
 
     # -- start
 
@@ -102,7 +107,7 @@ class Interactive:
             return [(self._agent.fileno(), select.POLLIN)]
         return [] if self._listener is None else [(self._listener.fileno(), select.POLLIN)]
 
-    def listen(self) -> None:
+    def listen(self, now: float) -> None:
         """Take in what the agent says."""
         if self._agent is None:
             self._accept()
@@ -118,7 +123,7 @@ class Interactive:
                     self._agent.close()
                     self._agent = None
                 return
-            self._hear(record.decode(errors="replace"))
+            self._hear(record.decode(errors="replace"), now)
 
     def open_streams(self, wishes: list[StreamWish]) -> None:
         """Dial back for each of the wishes, which are taken out, each in a thread of its own."""
@@ -147,12 +152,23 @@ class Interactive:
             line.setblocking(False)
             self._agent = line
 
-    def _hear(self, record: str) -> None:
+    def note(self, seen: Activity) -> None:
+        """Keep the newest evidence of each source."""
+        others = [one for one in self.activity if one.source != seen.source]
+        before = next((one for one in self.activity if one.source == seen.source), seen)
+        newest = seen if seen.last_at >= before.last_at else before
+        self.activity = tuple(sorted((*others, newest), key=lambda one: one.source))
+
+    def _hear(self, record: str, now: float) -> None:
         word, _, rest = record.partition(" ")
         if word == "ready":
             self.ready = True
         elif word == "failed":
             self.failure = rest[:1000]
+        elif word == "seen":
+            seen = read_seen(rest, now)
+            if seen is not None:
+                self.note(seen)
 
     def _open(self, wish: StreamWish) -> None:
         """In its thread: dial, have it accepted, give the connection to the agent."""
@@ -186,6 +202,19 @@ class Interactive:
             socket.send_fds(self._agent, [kind.encode()], [line.fileno()])
 
 
+def read_seen(text: str, now: float) -> Activity | None:
+    """``SOURCE AGO DETAIL``; whatever the sandbox says is a stranger's word: ``None`` for what is none."""
+    source, _, rest = text.partition(" ")
+    ago, _, detail = rest.partition(" ")
+    try:
+        seconds = float(ago)
+    except ValueError:
+        return None
+    if source not in SOURCES or not 0 <= seconds < SECONDS_MAX:
+        return None
+    return Activity(source, now - seconds, "".join(c if c.isprintable() else "?" for c in detail)[:200])
+
+
 def sshd_config(environment: Mapping[str, str]) -> str:
     """For the sshd inside, which has neither root nor PAM; every session gets the job's environment.
 
@@ -194,7 +223,7 @@ def sshd_config(environment: Mapping[str, str]) -> str:
     given = " ".join(
         _quoted(f"{name}={value}")
         for name, value in environment.items()
-        if "\n" not in value and "\0" not in value and "\r" not in value
+        if name not in _OWN_OF_SESSIONS and not {"\n", "\0", "\r"}.intersection(value)
     )
     return f"""\
 HostKey /run/starverse/ssh/host_key
@@ -210,13 +239,14 @@ PermitRootLogin no
 AllowAgentForwarding no
 AllowTcpForwarding yes
 AllowStreamLocalForwarding yes
+StreamLocalBindUnlink yes
 X11Forwarding no
 PermitTunnel no
 PermitUserEnvironment no
 PrintMotd no
 PrintLastLog no
 MaxSessions 1000
-AcceptEnv LANG LC_* COLORTERM TERM_PROGRAM TERM_PROGRAM_VERSION
+AcceptEnv COLORTERM TERM_PROGRAM TERM_PROGRAM_VERSION
 Subsystem sftp internal-sftp
 SetEnv {given}
 """

@@ -166,7 +166,7 @@ class Launcher:
         agent = self.interactive
         if agent is None:
             return True
-        agent.listen()
+        agent.listen(self.clock.now())
         if self.state.ready_at is None:
             if agent.failure:
                 raise StartRefused(agent.failure)
@@ -292,6 +292,8 @@ class Launcher:
         self.beat_at = now + HEARTBEAT_SECONDS
         self._read_desired()
         self.state = replace(self.state, alive_at=now)
+        if self.interactive is not None:
+            self.state = replace(self.state, activity=self.interactive.activity)
         with contextlib.suppress(OSError):  # a full disk stops no workload
             self.folder.write_state(self.state)
         self.channel.tell(self.state, now)

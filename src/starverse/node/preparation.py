@@ -10,6 +10,7 @@ from starverse.checkpoint.beneath import open_beneath
 from starverse.checkpoint.removing import remove_tree
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.folder import AllocationFolder
+from starverse.node.secrets_folder import FOLDER
 
 
 def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
@@ -24,6 +25,8 @@ def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
         path.chmod(mode)
         if owner is not None and name in ("home", "tmp"):
             os.chown(path, owner, owner)
+    if spec.secrets:
+        (folder.run / FOLDER).mkdir(exist_ok=True)  # what is in it is never here, see secrets_folder.py
     if spec.home:
         _make_home(Path(spec.home), owner)
     workspace, checkpoints = Path(spec.workspace), Path(spec.checkpoints)

@@ -93,7 +93,7 @@ def remove_folders(folder: AllocationFolder) -> None:
     (folder / "start.err").unlink(missing_ok=True)
     with contextlib.suppress(OSError, ValueError):
         spec = folder.read_spec()
-        folder.write_spec(replace(spec, channel_token="", api_token=None, environment=()))
+        folder.write_spec(replace(spec, channel_token="", api_token=None, environment=(), secrets=()))
 
 
 def wait_until(condition: Callable[[], bool], patience_seconds: float) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from starverse.domain.workloads.launch import LaunchSpec
-from starverse.node import instance_agent
+from starverse.node import instance_agent, secrets_folder
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import INSIDE_UID, HostSetup
 from starverse.node.sandbox import inside
@@ -63,6 +63,7 @@ class BwrapDriver:
         check_user(spec, os.geteuid())
         if not host.bwrap:
             raise StartRefused("bubblewrap is not installed: apt-get install bubblewrap")
+        secrets_folder.check_names(spec.secrets)
         if spec.network not in ("none", "host"):
             raise StartRefused(f"network {spec.network!r}: expected none or host")
 
@@ -183,6 +184,7 @@ def build_arguments(start: Start, binds: list[Bind]) -> list[str]:
     option = {"ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind"}
     for bind in binds:
         command += [option[bind.kind], bind.source, bind.target]
+    command += secrets_folder.bwrap_arguments(spec.secrets, PLACES.run)
     command += ["--remount-ro", "/", "--chdir", "/", "--"]
     return command + supervisor_command(start)
 
@@ -193,6 +195,7 @@ def supervisor_command(start: Start) -> list[str]:
     script = [f"{PLACES.run}/script", *start.spec.arguments]
     if start.spec.interactive:
         script = [start.host.python, "-I", "-S", compiled_file(instance_agent), PLACES.run]
+        script += [str(Path(instance_agent.__file__).parents[2]), start.spec.network]
     return [start.host.python, "-I", "-S", compiled_file(inside), *numbers, folder, *script]
 
 

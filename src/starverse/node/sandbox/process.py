@@ -41,6 +41,8 @@ class ProcessDriver:
         check_user(spec, os.geteuid())
         if spec.interactive:
             raise StartRefused("driver process cannot keep an instance; use driver bwrap")
+        if spec.secrets:
+            raise StartRefused("driver process cannot keep secrets off the disk; use driver bwrap")
         if spec.mounts:
             raise StartRefused(f"driver process cannot show {spec.mounts[0].target}; use driver bwrap")
 

@@ -1,0 +1,129 @@
+"""The real OpenSSH client at the end of an engine's streams, for tests.
+
+``ssh`` calls a small ProxyCommand, which gets the connected descriptor from here: between the client and the
+sshd inside there is nobody of ours.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from starverse.engines.base import EngineUnavailable
+
+SECONDS_MAX = 60.0
+_PROXY = """import os, socket
+with socket.socket(socket.AF_UNIX) as line:
+    line.connect({path!r})
+    said, handles, _, _ = socket.recv_fds(line, 1000, 1)
+if not handles:
+    raise SystemExit(said.decode())
+socket.send_fds(socket.socket(fileno=os.dup(1)), [b"x"], handles)
+"""
+
+
+class SshLine:
+    """Keys and the options of ``ssh`` with which a client reaches whatever ``open_stream`` connects to."""
+
+    def __init__(self, folder: Path, key: Path, listener: socket.socket) -> None:
+        self._folder = folder
+        self._listener = listener
+        self.options = (
+            *("-F", "none", "-i", str(key), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"),
+            *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
+            *("-o", f"ProxyCommand={shlex.join([sys.executable, '-I', '-S', str(folder / 'proxy.py')])}"),
+            *("-o", "ProxyUseFdpass=yes"),
+        )
+
+    @property
+    def rsh(self) -> str:
+        """For ``rsync -e`` and ``scp -S``."""
+        return shlex.join(["ssh", *self.options])
+
+    def begin(self, *command: str, options: tuple[str, ...] = (), **how: object) -> subprocess.Popen[bytes]:
+        """``ssh`` in the background."""
+        return subprocess.Popen(["ssh", *self.options, *options, "user@inside", *command], **how)  # type: ignore[call-overload,no-any-return]
+
+    def run(
+        self, *command: str, options: tuple[str, ...] = (), given: bytes = b""
+    ) -> subprocess.CompletedProcess[bytes]:
+        """``ssh`` to its end."""
+        return self.tool("ssh", *options, "user@inside", *command, given=given)
+
+    @contextmanager
+    def shared(self, name: str) -> Iterator[tuple[str, ...]]:
+        """A connection that many sessions share: the options with which they do."""
+        path = self._folder / f"{name}.control"
+        fast = ("-o", "KexAlgorithms=curve25519-sha256")
+        master = self.begin(options=("-M", "-N", "-S", str(path), *fast), stdin=subprocess.DEVNULL)
+        try:
+            give_up = time.monotonic() + SECONDS_MAX
+            while not path.exists():
+                assert master.poll() is None and time.monotonic() < give_up, "no shared connection"
+                time.sleep(0.01)
+            yield ("-S", str(path))
+        finally:
+            master.terminate()
+            master.wait()
+
+    def tool(self, name: str, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """``ssh``, ``scp`` or ``sftp`` with our options, to its end."""
+        return subprocess.run(
+            [name, *self.options, *arguments],
+            input=given,
+            capture_output=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+
+
+def make_key(folder: Path) -> tuple[Path, str]:
+    """A key pair of a client, made in ``folder``: the private one's path, the public one's text."""
+    key = folder / "client_key"
+    if not key.exists():
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    return key, key.with_suffix(".pub").read_text().strip()
+
+
+@contextmanager
+def ssh_line(folder: Path, open_stream: Callable[[], socket.socket]) -> Iterator[SshLine]:
+    """Connect whoever runs ``ssh`` with these options by ``open_stream``; ``folder`` has a short path."""
+    key, _ = make_key(folder)
+    path = folder / "lines.sock"
+    path.unlink(missing_ok=True)
+    (folder / "proxy.py").write_text(_PROXY.format(path=str(path)))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(256)
+        serving = threading.Thread(target=_serve, args=(listener, open_stream), daemon=True)
+        serving.start()
+        try:
+            yield SshLine(folder, key, listener)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
+
+
+def _serve(listener: socket.socket, open_stream: Callable[[], socket.socket]) -> None:
+    while True:
+        try:
+            asker, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=_give, args=(asker, open_stream), daemon=True).start()
+
+
+def _give(asker: socket.socket, open_stream: Callable[[], socket.socket]) -> None:
+    with asker:
+        try:
+            with open_stream() as line:
+                socket.send_fds(asker, [b"x"], [line.fileno()])
+        except EngineUnavailable as error:
+            asker.sendall(str(error).encode()[:900])
