@@ -14,7 +14,8 @@ import pytest
 
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
 from starverse.examples.digits import write_digits
-from starverse.testing.live_server import PASSWORD, LiveServer, clean_environment
+from starverse.testing.live_database import IN_THE_DATA_FOLDER
+from starverse.testing.live_server import PASSWORD, QUICK, Ground, LiveServer, clean_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_TYPED = {
@@ -109,8 +110,8 @@ def newcomer(server: LiveServer) -> Iterator[Newcomer]:
 
 @pytest.fixture
 def server() -> Iterator[LiveServer]:
-    """A new one for each page: jobs count from 1."""
-    with LiveServer() as running:
+    """A new one for each page: jobs count from 1, and its database is the file that pages name."""
+    with LiveServer(Ground(settings={**QUICK, **IN_THE_DATA_FOLDER})) as running:
         yield running
 
 
