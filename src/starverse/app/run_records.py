@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from starverse import __version__
 from starverse.app.scaling import scaling
 from starverse.app.views import AllocationView, JobView
-from starverse.db import checkpoints, datasets, jobs
+from starverse.db import checkpoints, datasets, images, jobs
 from starverse.domain.fabric.scaling import Scaling
 from starverse.domain.sbatch.rendering import render
 from starverse.domain.timespan import format_instant
@@ -35,7 +35,7 @@ def build(connection: Connection, job: Job, view: JobView) -> dict[str, Any]:
             "effective": render(spec).splitlines()[1:],
         },
         "folder": jobs.workspace_folder(connection, job.workspace_id),
-        "image": {"kind": "host", "digest": None},
+        "image": _image(connection, spec.image),
         "datasets": [_dataset(connection, name) for name in spec.datasets],
         "environment": dict(spec.environment),
         "tariff": spec.tariff.value,
@@ -72,6 +72,13 @@ def _scaling(found: Scaling) -> dict[str, Any]:
         "efficiency": None if found.efficiency is None else round(found.efficiency, 4),
         "what": found.what,
     }
+
+
+def _image(connection: Connection, image_id: str | None) -> dict[str, Any]:
+    found = None if image_id is None else images.get(connection, image_id)
+    if found is None:
+        return {"kind": "host", "digest": None}
+    return {"kind": found.kind.value, "name": found.name, "digest": found.digest, "id": found.id}
 
 
 def _dataset(connection: Connection, name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from starverse.app import job_views, secrets
 from starverse.app.funding import sources_of
 from starverse.app.idempotency import claim, made_before
 from starverse.app.identity import Identity
+from starverse.app.images.using import choose_for_job, with_image
 from starverse.app.lint import lint_result
 from starverse.app.platform import Platform
 from starverse.app.submission_prices import World, pool_of, price_of, ways_that_fit
@@ -161,6 +162,12 @@ def _check(
         faults.append(FieldFault("--nodes", str(spec.resources.nodes), expected))
     if not platform.settings.host_network_allowed:
         faults += _without_host_network(spec)
+    if spec.image is not None:
+        chosen = choose_for_job(connection, platform, identity.team_id, spec.image)
+        if isinstance(chosen, str):
+            faults.append(FieldFault("--image", spec.image, chosen))
+        else:
+            spec = with_image(spec, chosen)
     if not faults and spec.resources.cards and pool_of(world, spec) is None:
         known = ", ".join(world.books.books.at(world.now).models)
         faults.append(

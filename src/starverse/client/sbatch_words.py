@@ -52,7 +52,7 @@ VALUES = frozenset(
     constraint container container-id core-spec cores-per-socket cost-max cpu-freq cpus-per-gpu
     cpus-per-task dataset deadline defer-until delay-boot dependency disk distribution error exclude
     export export-file extra extra-node-info gid gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket
-    gpus-per-task gres gres-flags hint input job-name kill-on-invalid-dep licenses mail-type mail-user
+    gpus-per-task gres gres-flags hint image input job-name kill-on-invalid-dep licenses mail-type mail-user
     mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus net network nodefile nodelist nodes ntasks
     ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres oom-kill-step
     open-mode output partition power prefer price-max priority profile qos recipe reservation secret

@@ -37,7 +37,7 @@ class CardRow:
     usable: bool
 
 
-_REPORTED = ("zone", "fabric", "cpus", "memory_bytes", "links", "up", "message")
+_REPORTED = ("zone", "fabric", "cpus", "memory_bytes", "links", "up", "message", "driver")
 _CARD_REPORTED = ("node_id", "card_index", "uuid", "model", "memory_bytes", "declared", "healthy", "message")
 _KNOWN = Prepared(select(*(nodes.c[name] for name in _REPORTED), nodes.c.id))
 _KNOWN_CARDS = Prepared(select(*(cards.c[name] for name in _CARD_REPORTED), cards.c.id))
@@ -86,6 +86,7 @@ _SHOWN = select(
     nodes.c.links,
     nodes.c.up,
     nodes.c.drained,
+    nodes.c.driver,
 )
 _SHOWN_CARDS = select(
     cards.c.node_id, cards.c.id, cards.c.card_index, cards.c.model, cards.c.healthy, cards.c.quarantined
@@ -172,7 +173,16 @@ def count_release(connection: Connection, node_ids: Iterable[str]) -> None:
 
 def _record_node(connection: Connection, row: Any, report: NodeReport, now: datetime) -> list[str]:
     links = _links_text(report.links)
-    values = (report.zone, report.fabric, report.cpus, report.memory_bytes, links, report.up, report.message)
+    values = (
+        report.zone,
+        report.fabric,
+        report.cpus,
+        report.memory_bytes,
+        links,
+        report.up,
+        report.message,
+        report.driver,
+    )
     named = dict(zip(_REPORTED, values, strict=True))
     if row is None:
         _INSERT_NODE.run(connection, id=report.node_id, generation=0, drained=False, seen_at=now, **named)
@@ -242,6 +252,7 @@ def _node(row: Any, own_cards: tuple[Card, ...]) -> Node:
         cards=own_cards,
         links=_links(row.links),
         state=state,
+        driver=row.driver,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import Connection
 
 from starverse.app.images.shipped import shipped_names
@@ -10,6 +12,7 @@ from starverse.db import images
 from starverse.domain.catalog.image_recipes import read_recipe
 from starverse.domain.catalog.images import Image, ImageKind, ImageState
 from starverse.domain.errors import Unavailable
+from starverse.domain.workloads.specs import JobSpec
 
 
 def choose_image(connection: Connection, team_id: str, text: str) -> Image | str:
@@ -23,6 +26,21 @@ def choose_image(connection: Connection, team_id: str, text: str) -> Image | str
         said = f" ({found.message})" if found.message else ""
         return f"an image that is ready; {found.name} is {found.state.value}{said}"
     return found
+
+
+def choose_for_job(connection: Connection, platform: Platform, team_id: str, text: str) -> Image | str:
+    """:func:`choose_image` for a batch job, which has no home that a saved one could be laid into."""
+    if platform.settings.driver == "process":
+        return "none: this server runs jobs without a sandbox, which could show an image"
+    found = choose_image(connection, team_id, text)
+    if isinstance(found, Image) and found.kind is ImageKind.SAVED:
+        return f"an image that is no saved one; {found.name} is for instances"
+    return found
+
+
+def with_image(spec: JobSpec, image: Image) -> JobSpec:
+    """The specification with this image, and with the driver that it needs of a node."""
+    return replace(spec, image=image.id, resources=replace(spec.resources, driver_min=image.driver_min))
 
 
 def image_path(platform: Platform, image_id: str | None) -> str:

@@ -21,6 +21,7 @@ their values by `starverse submit --lint SCRIPT`. Beside those of Slurm:
   --window=NAME           run only inside this window of the price book, such as night
   --dataset=NAME          mount at /dataset/NAME
   --secret=NAME           show as the file /run/starverse/secrets/NAME
+  --image=IMAGE           run inside this image, shown at /opt/image
   --checkpoint=FOLDER     save this folder of /workspace as a checkpoint by itself
 """
 

@@ -218,6 +218,8 @@ _OURS = (
                _plain(values.dataset), repeats=True),
     _supported("secret", "", "NAME", "a secret as the file /run/starverse/secrets/NAME; may be repeated",
                _plain(values.secret), repeats=True),
+    _supported("image", "", "IMAGE", "run inside this image of `starverse image ls`, shown at /opt/image",
+               _plain(values.image), variables="SBATCH_IMAGE"),
     _supported("checkpoint", "", "FOLDER", "folder of /workspace that is saved as a checkpoint by itself",
                _plain(values.checkpoint_folder)),
     _supported("net", "", "none|host", "what the job reaches: nothing (default) or the host's network",

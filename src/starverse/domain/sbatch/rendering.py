@@ -70,6 +70,7 @@ def _words(spec: JobSpec) -> list[str]:
         ("account", spec.cost_label),
         *(("dataset", name) for name in spec.datasets),
         *(("secret", name) for name in spec.secret_names),
+        ("image", spec.image),
         ("checkpoint", spec.checkpoint_folder),
         ("net", spec.network.value if spec.network is not Network.NONE else None),
     ]

@@ -167,6 +167,7 @@ def _spec(request: SubmitRequest, script: str, choice: Choice, resources: Resour
         datasets=choice.values("dataset", str),
         secret_names=tuple(dict.fromkeys(choice.values("secret", str))),
         checkpoint_folder=choice.value("checkpoint", str),
+        image=choice.value("image", str),
         network=choice.value("net", Network) or choice.value("network", Network) or Network.NONE,
     )
     _check_together(spec, choice)

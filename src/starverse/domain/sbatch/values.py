@@ -223,6 +223,12 @@ def dataset(text: str) -> str:
     return text
 
 
+def image(text: str) -> str:
+    if _SLUG.fullmatch(text) is None:
+        raise BadValue("the name of an image of `starverse image ls`")
+    return text
+
+
 def secret(text: str) -> str:
     if _SECRET.fullmatch(text) is None:
         raise BadValue("the name of a secret of `starverse secret ls`")

@@ -95,7 +95,7 @@ class Shape:
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The nodes of a snapshot, indexed. ``usable_bits`` are the healthy cards of usable nodes;
-    ``kinds`` are the rows of nodes with the same zone, fabric, size and count of cards per model."""
+    ``kinds`` are the rows of nodes with the same zone, fabric, size, driver and count of cards per model."""
 
     nodes: tuple[Node, ...]
     row_of: dict[NodeId, int]
@@ -201,7 +201,8 @@ def _kinds(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
     rows: dict[tuple[object, ...], list[int]] = {}
     for row, node in enumerate(nodes):
         models = tuple(sorted(card.model for card in node.cards))
-        rows.setdefault((node.zone, node.fabric, node.cpus, node.memory_bytes, models), []).append(row)
+        kind = (node.zone, node.fabric, node.cpus, node.memory_bytes, node.driver, models)
+        rows.setdefault(kind, []).append(row)
     return tuple(map(tuple, rows.values()))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from starverse.domain.cluster import is_older_driver
 from starverse.domain.ids import CardId
 from starverse.domain.scheduling.snapshot import NO_MODEL, Node, NodeShare, NodeState, Pool
 from starverse.domain.scheduling.topology import link_graph, ordered_cards, positions
@@ -31,6 +32,7 @@ class MisfitReason(StrEnum):
     CARDS_TOO_MANY = "cards_too_many"
     CPUS_TOO_MANY = "cpus_too_many"
     MEMORY_TOO_MUCH = "memory_too_much"
+    DRIVER_TOO_OLD = "driver_too_old"
     NODE_DOWN = "node_down"
     NODE_DRAINED = "node_drained"
     CARDS_IN_USE = "cards_in_use"
@@ -140,7 +142,9 @@ def permanent_reason(node: Node, resources: Resources, model: str) -> MisfitReas
         return MisfitReason.CARDS_TOO_MANY
     if r.cpus_per_node > node.cpus:
         return MisfitReason.CPUS_TOO_MANY
-    return MisfitReason.MEMORY_TOO_MUCH if r.memory_bytes > node.memory_bytes else None
+    if r.memory_bytes > node.memory_bytes:
+        return MisfitReason.MEMORY_TOO_MUCH
+    return MisfitReason.DRIVER_TOO_OLD if is_older_driver(node.driver, r.driver_min) else None
 
 
 def permanent_misfit(node: Node, resources: Resources, model: str) -> Misfit | None:
@@ -159,6 +163,8 @@ def permanent_misfit(node: Node, resources: Resources, model: str) -> Misfit | N
         MisfitReason.CARDS_TOO_MANY: f"{r.cards_per_node} {model} on one node; {node.id} has {having}",
         MisfitReason.CPUS_TOO_MANY: f"{r.cpus_per_node} CPUs on one node; {node.id} has {node.cpus}",
         MisfitReason.MEMORY_TOO_MUCH: f"{memory_wanted(r)} on one node; {node.id} has {has_gib}",
+        MisfitReason.DRIVER_TOO_OLD: f"its image needs NVIDIA driver {r.driver_min} or newer; "
+        f"{node.id} has {node.driver}",
     }
     return Misfit(reason, texts[reason], permanent=True)
 
@@ -223,12 +229,13 @@ def models_asked(node: Node, resources: Resources) -> tuple[str, ...]:
 
 
 def kinds_of(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """The first node of each kind: zone, network, size and cards. What asks only for pools or for the size
-    of one node is answered by these as by all of them, at a cost that does not grow with the cluster."""
+    """The first node of each kind: zone, network, size, driver and cards. What asks only for pools or for what
+    one node has is answered by these as by all of them, at a cost that does not grow with the cluster."""
     found: dict[tuple[object, ...], Node] = {}
     for node in nodes:
         models = tuple(sorted([card.model for card in node.cards]))
-        found.setdefault((node.zone, node.fabric, node.cpus, node.memory_bytes, models), node)
+        kind = (node.zone, node.fabric, node.cpus, node.memory_bytes, node.driver, models)
+        found.setdefault(kind, node)
     return tuple(found.values())
 
 

@@ -100,7 +100,8 @@ class Link:
 class Node:
     """A host with its cards, possibly of several models (at most 64 cards).
 
-    ``generation`` is what the applier compares before it writes.
+    ``generation`` is what the applier compares before it writes. ``driver`` is the version of its NVIDIA
+    driver, ``""``: not told.
     """
 
     id: NodeId
@@ -112,6 +113,7 @@ class Node:
     cards: tuple[Card, ...] = ()
     links: tuple[Link, ...] = ()
     state: NodeState = NodeState.USABLE
+    driver: str = ""
 
     def pool(self, model: str) -> Pool:
         return Pool(self.zone, model, self.fabric)

@@ -27,7 +27,8 @@ class Resources:
     ``card_model`` ``None`` with ``cards_per_node`` 0 asks for no cards; ``None`` with cards lets the
     platform resolve the model where all models cost the same. ``fabric``, ``zone`` ``None``: any.
     ``memory_bytes_per_node`` ``None``: the default share per CPU. ``nodelist`` names nodes that must all
-    be used; ``exclude`` names nodes that must not.
+    be used; ``exclude`` names nodes that must not. ``driver_min`` is the lowest NVIDIA driver that the job's
+    image runs on, ``""``: any.
     """
 
     card_model: str | None = None
@@ -41,6 +42,7 @@ class Resources:
     zone: str | None = None
     exclude: tuple[str, ...] = ()
     nodelist: tuple[str, ...] = ()
+    driver_min: str = ""
 
     @property
     def cards(self) -> int:

@@ -1,8 +1,12 @@
-"""Cards that are lent though they are not there: ``--declare-cards rtx4090:8,a100-40g:4``."""
+"""Cards that are lent though they are not there: ``--declare-cards rtx4090:8,a100-40g:4@550.54.14``.
+
+What stands behind ``@`` is the driver that the node says it has.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from starverse.domain.errors import FieldFault, Invalid
 from starverse.engines.base import CardReport, LinkReport, NodeReport
@@ -24,32 +28,41 @@ class DeclaredCards:
         entries = parse_declaration(text)
         memory = read_host_memory_bytes() // len(entries)
         self._nodes = tuple(
-            _declare(f"declared-{number}", (model, count), memory, (zone, fabric))
-            for number, (model, count) in enumerate(entries, start=1)
+            _declare(f"declared-{number}", entry, memory, (zone, fabric))
+            for number, entry in enumerate(entries, start=1)
         )
 
     def probe(self) -> tuple[NodeReport, ...]:
         return self._nodes
 
 
-def parse_declaration(text: str) -> list[tuple[str, int]]:
-    """Model and count of each node; raises :class:`Invalid` naming every entry that is wrong."""
-    entries: list[tuple[str, int]] = []
+@dataclass(frozen=True, slots=True)
+class DeclaredNode:
+    """``driver`` ``""``: it tells none."""
+
+    model: str
+    cards: int
+    driver: str = ""
+
+
+def parse_declaration(text: str) -> list[DeclaredNode]:
+    """What each node is said to have; raises :class:`Invalid` naming every entry that is wrong."""
+    entries: list[DeclaredNode] = []
     faults = []
     for entry in text.split(","):
-        found = re.fullmatch(r"\s*([a-z0-9][a-z0-9-]*):(\d{1,4})\s*", entry)
+        found = re.fullmatch(r"\s*([a-z0-9][a-z0-9-]*):(\d{1,4})(?:@(\d[\d.]{2,30}))?\s*", entry)
         if found is None or not 1 <= int(found[2]) <= CARDS_PER_NODE_MAX:
             right = f"MODEL:COUNT such as rtx4090:8, 1 to {CARDS_PER_NODE_MAX} cards on a node"
             faults.append(FieldFault("declare-cards", entry.strip(), right))
         else:
-            entries.append((found[1], int(found[2])))
+            entries.append(DeclaredNode(found[1], int(found[2]), found[3] or ""))
     if faults:
         raise Invalid(faults=faults)
     return entries
 
 
-def _declare(name: str, cards: tuple[str, int], memory: int, place: tuple[str, str]) -> NodeReport:
-    model, count = cards
+def _declare(name: str, node: DeclaredNode, memory: int, place: tuple[str, str]) -> NodeReport:
+    model, count = node.model, node.cards
     return NodeReport(
         node_id=name,
         zone=place[0],
@@ -68,4 +81,5 @@ def _declare(name: str, cards: tuple[str, int], memory: int, place: tuple[str, s
             for index in range(count)
         ),
         links=tuple(LinkReport(index, index + 1, 50) for index in range(0, count - 1, 2)),
+        driver=node.driver,
     )

@@ -1,7 +1,7 @@
 """Cards read from a JSON file that tests and trials change while the platform runs.
 
-``{"nodes": [{"node_id", "zone", "fabric", "cpus", "memory_bytes", "up", "message", "links": [[a, b, q]],
-"cards": [{"uuid", "model", "memory_bytes", "healthy", "message", "memory_used_bytes",
+``{"nodes": [{"node_id", "zone", "fabric", "cpus", "memory_bytes", "up", "message", "driver",
+"links": [[a, b, q]], "cards": [{"uuid", "model", "memory_bytes", "healthy", "message", "memory_used_bytes",
 "foreign_processes": [pid, ...], "declared"}]}]}``; all but ``node_id`` and a card's ``model`` are optional.
 """
 
@@ -45,6 +45,7 @@ def _node(raw: dict[str, Any]) -> NodeReport:
         links=tuple(LinkReport(int(a), int(b), int(quality)) for a, b, quality in raw.get("links", ())),
         up=bool(raw.get("up", True)),
         message=raw.get("message", ""),
+        driver=str(raw.get("driver", "")),
     )
 
 

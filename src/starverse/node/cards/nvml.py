@@ -61,6 +61,7 @@ class NvmlCards:
                 links=tuple(links),
                 up=not message,
                 message=message,
+                driver="" if message else self._driver(),
             ),
         )
 
@@ -80,6 +81,10 @@ class NvmlCards:
             healthy=not fault,
             message=fault,
         )
+
+    def _driver(self) -> str:
+        """Its version, such as ``550.54.14``."""
+        return _text(self._ask("", lambda: self._nvml.nvmlSystemGetDriverVersion()))
 
     def _fault(self, handle: Any) -> str:
         """Why the card must not be lent; ``""``: nothing known against it."""
