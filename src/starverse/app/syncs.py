@@ -111,9 +111,9 @@ def ask(platform: Platform, identity: Identity, disk_ref: str, wanted: Wanted) -
     Raises ``Invalid``, ``Conflict`` for a disk that cannot be read or written now, ``Unavailable`` where this
     installation copies nothing.
     """
-    _require_copier(platform)
     with platform.database.read() as connection:
         disk = find_disk(connection, identity, disk_ref)
+        _require_copier(platform)
         folder, faults = _read_wanted(connection, platform, identity, wanted)
     if faults:
         raise Invalid(faults=faults)
