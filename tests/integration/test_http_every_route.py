@@ -15,6 +15,7 @@ from starverse.domain.ids import AccountId, AllocationId, TeamId
 from starverse.http.app import API_PREFIX, bare_app
 from starverse.http.openapi import description_text, main
 from starverse.http.security import PUBLIC_ROUTES, authorisations_of
+from starverse.testing.given_disks import given_disk, given_sync
 from starverse.testing.http_sites import Person, Site
 
 DESCRIPTION = Path(__file__).parents[2] / "docs" / "openapi.json"
@@ -44,6 +45,8 @@ OWN = {
     ("POST", "/topups"): {"amount": "1.00"},
     ("PUT", "/folders/{folder_id}"): None,
     ("GET", "/bill"): None,
+    ("GET", "/secrets"): None,
+    ("PUT", "/secrets/{secret_name}"): {"value": "own"},
     ("DELETE", "/sessions/current"): None,
 }
 """Routes that name nothing of another team: they show the caller's own, the shelf, or the cluster."""
@@ -121,7 +124,12 @@ def belongings(site: Site) -> tuple[Person, dict[str, str]]:
     owner = site.register("owner@example.org")
     owner.post("/teams", {"name": "vision"})
     job = owner.post("/jobs", {"script": SCRIPT})["job"]["number"]
+    assert owner.client.put(f"{API_PREFIX}/secrets/KEY", json={"value": "x"}).status_code == 200
+    disk = given_disk(site, owner)
     return owner, {
+        "secret_name": "KEY",
+        "disk_ref": disk.id,
+        "sync_id": given_sync(site, disk).id,
         "token_id": owner.post("/tokens", {"name": "nightly"})["id"],
         "name": "vision",
         "email": owner.email,
@@ -150,6 +158,8 @@ def test_what_belongs_to_another_team_answers_404_on_every_route(
         body: dict[str, Any] | None = None
         if path.endswith("/members") and method == "POST":
             body = {"email": "stranger@example.org"}
+        if path.endswith("/syncs") and method == "POST":
+            body = {"direction": "pull", "remote": ":http,url='http://127.0.0.1':"}
         answer = stranger.client.request(method, target, json=body)
         assert answer.status_code == 404, f"{method} {path}: {answer.status_code} {answer.text}"
         if method != "HEAD":

@@ -17,14 +17,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src/starverse"
 
 LIBRARIES_IN: dict[str, frozenset[str]] = {
-    "domain": frozenset({"numpy", "yaml"}),
+    "domain": frozenset({"cronsim", "numpy", "yaml"}),
     "checkpoint": frozenset({"blake3", "numpy"}),
     "engines": frozenset({"structlog", "httpx2"}),
     "reconcilers": frozenset({"structlog"}),
     "client": frozenset({"httpx2", "platformdirs"}),
     "cli": frozenset({"click", "platformdirs"}),
     "node": frozenset({"pynvml", "cryptography", "torch"}),
-    "app": frozenset({"sqlalchemy", "argon2", "limits", "uuid_utils", "structlog", "blake3"}),
+    "app": frozenset({"sqlalchemy", "argon2", "limits", "uuid_utils", "structlog", "blake3", "cronsim", "cryptography"}),
     "http": frozenset(
         {"fastapi", "starlette", "pydantic", "pydantic_core", "structlog", "prometheus_client", "anyio"}
     ),
