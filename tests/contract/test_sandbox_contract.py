@@ -325,3 +325,104 @@ def test_a_root_platform_without_a_team_user_refuses(platform: Platform) -> None
         assert state is not None
         assert "no unix user" in state.failure
         assert state.ready_at is None
+
+
+SECRET = "s3cret-\u4e2d\u6587\nsecond line\n"
+LOOKS_AT_SECRETS = """cd /run/starverse/secrets
+cat token
+stat -c '%a %u' . token
+for act in 'echo x >> token' 'rm -f token' 'touch new' 'chmod 600 token'; do sh -c "$act" 2>/dev/null && echo "allowed: $act"; done
+grep -c . /proc/self/mountinfo >/dev/null; grep ' /run/starverse/secrets ' /proc/self/mountinfo | grep -c tmpfs
+cat /proc/*/cmdline /proc/*/environ 2>/dev/null | grep -ac 's3[c]ret'
+find / -xdev -type f -size -1M -newer /run/starverse/script -print0 2>/dev/null | xargs -0 grep -l 's3[c]ret' 2>/dev/null
+sleep 60
+"""  # noqa: E501
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_secrets_are_files_in_memory_and_nowhere_else(platform: Platform) -> None:
+    """Read-only inside; not in arguments, environments, logs or any file of the platform once it runs."""
+    spec = _build(platform, "secrets", script=LOOKS_AT_SECRETS, secrets=(("token", SECRET), ("other", "x")))
+    platform.begin(spec)
+    platform.wait(spec, "running")
+    log = Path(spec.logs, "1.out")
+    give_up = time.monotonic() + 20
+    while log.read_text().count("\n") < 6:
+        assert time.monotonic() < give_up, log.read_text()
+        time.sleep(0.01)
+    assert log.read_text() == f"{SECRET}500 1000\n400 1000\n1\n0\n"
+    log.unlink()
+    for path in platform.data.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            assert b"s3cret" not in path.read_bytes(), path
+    for pid in processes.find_tagged("secrets"):
+        assert b"s3cret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    launcher = Path(f"/proc/{platform.started[-1].pid}")
+    assert (
+        b"s3cret" not in launcher.joinpath("cmdline").read_bytes() + launcher.joinpath("environ").read_bytes()
+    )
+
+
+def test_a_secret_that_is_no_file_name_is_refused(platform: Platform) -> None:
+    for number, name in enumerate(("../token", "", ".", "a/b", "x" * 65)):
+        spec = _build(platform, f"bad-{number}", secrets=((name, "value"),))
+        platform.begin(spec)
+        platform.started[-1].wait(20)
+        state = AllocationFolder(spec.folder).read_state()
+        assert state is not None
+        assert state.failure.startswith("secret ")
+        assert "value" not in state.failure
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_an_image_and_a_home_that_stays_are_shown(platform: Platform) -> None:
+    image = platform.data / "images" / "one"
+    (image / "bin").mkdir(parents=True)
+    tool = image / "bin" / "tool"
+    tool.write_text("#!/bin/sh\necho of the image\n")
+    tool.chmod(0o755)
+    home = platform.data / "instances" / "i" / "home"
+    for name, script in (
+        ("first", 'tool; echo kept > "$HOME/file"; echo x > /opt/image/x || echo read-only\n'),
+        ("again", "cat /root/file; command -v tool\n"),
+    ):
+        spec = _build(platform, name, script=script, image=str(image), home=str(home))
+        platform.begin(spec)
+        platform.wait(spec, "ended")
+        lines = Path(spec.logs, "1.out").read_text().splitlines()
+        if name == "first":
+            assert (lines[0], lines[-1]) == ("of the image", "read-only")
+        else:
+            assert lines == ["kept", "/opt/image/bin/tool"]
+
+
+@pytest.mark.usefixtures("needs_bwrap")
+def test_an_instance_takes_connections_as_an_ordinary_user_inside(platform: Platform) -> None:
+    """Its agent and every sshd: never host root, without a capability, gone with their launcher."""
+    if not Path("/usr/sbin/sshd").exists():
+        pytest.skip("openssh-server is not installed: apt-get install openssh-server")
+    spec = _build(platform, "instance", interactive=True, home=str(platform.data / "home"))
+    platform.begin(spec)
+    platform.wait(spec, "running")
+    for pid in _wait_for_processes("instance", 3):
+        status = Path(f"/proc/{pid}/status").read_text()
+        facts = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+        assert "0" not in facts["Uid"].split()
+        if facts["Name"].strip() != "bwrap":
+            assert int(facts["CapEff"], 16) == int(facts["CapPrm"], 16) == 0
+    platform.started[-1].send_signal(signal.SIGKILL)
+    platform.started[-1].wait()
+    give_up = time.monotonic() + 10
+    while processes.find_tagged("instance"):
+        assert time.monotonic() < give_up, processes.find_tagged("instance")
+        time.sleep(0.01)
+
+
+def test_process_keeps_no_instance_and_no_secret(platform: Platform) -> None:
+    for name, changes in (("inst", {"interactive": True}), ("sec", {"secrets": (("a", "b"),)})):
+        spec = _build(platform, name, driver="process", **changes)
+        platform.begin(spec)
+        platform.started[-1].wait(20)
+        state = AllocationFolder(spec.folder).read_state()
+        assert state is not None
+        assert "use driver bwrap" in state.failure

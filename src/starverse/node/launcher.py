@@ -216,6 +216,8 @@ class Launcher:
 
     def _became_ready(self) -> None:
         now = self.clock.now()
+        if self.spec.secrets and len(self.spec.node_names) == 1:  # nobody reads them there again
+            self.folder.write_spec(replace(self.folder.read_spec(), secrets=()))
         self._change(phase="running", ready_at=now, funded_until=funded_until(self.spec, self.desired, now))
 
     def _announce(self, ready_at: float, now: float) -> None:
