@@ -105,6 +105,20 @@ class ImageSettings(_Section):
     )
 
 
+class GatewaySettings(_Section):
+    enabled: bool = Field(True, description="Whether people reach instances by SSH through this server")
+    host: str = Field("", description="Address that the SSH gateway listens on; none: that of the API")
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of the SSH gateway; 0: a free one; none: 2222, or a free one where the API's is",
+    )
+    name: str = Field(
+        "", description="Name by which people reach the SSH gateway; none: this host's, or the address"
+    )
+
+
 class PolicySettings(_Section):
     grace_seconds: int = Field(120, ge=1, description="From a notice to TERM")
     kill_after_seconds: int = Field(10, ge=1, description="From TERM to KILL")
@@ -136,6 +150,7 @@ class Config(_Section):
     engine: EngineSettings = Field(default_factory=EngineSettings)
     slurm: SlurmSection = Field(default_factory=SlurmSection)
     images: ImageSettings = Field(default_factory=ImageSettings)
+    gateway: GatewaySettings = Field(default_factory=GatewaySettings)
     policy: PolicySettings = Field(default_factory=PolicySettings)
 
 

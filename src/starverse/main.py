@@ -13,12 +13,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import structlog
 import uvicorn
 
 from starverse.app import bootstrap
 from starverse.app.auth import ensure_operator
+from starverse.app.gateway_keys import keep_gateway_keys
 from starverse.app.maintenance.migrating import migrate_at_start
 from starverse.app.maintenance.restore import require_whole
 from starverse.app.platform import Platform, Settings
@@ -37,6 +39,9 @@ from starverse.engines.folders import FolderEngine, OpenChannel
 from starverse.engines.local import LocalEngine
 from starverse.engines.local.engine import isolation_gaps
 from starverse.engines.slurm import SlurmEngine, SlurmSettings
+from starverse.gateway.inside import Inside
+from starverse.gateway.rooms import Rooms
+from starverse.gateway.serving import Gateway
 from starverse.http.app import make_app
 from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer, TlsSettings
@@ -64,6 +69,7 @@ from starverse.reconcilers.driver import Driver, Reconciler
 from starverse.reconcilers.leadership import LEASE_SECONDS, Leadership
 
 MIB = 1024**2
+SSH_PORT = 2222
 BACKLOG = 2048
 """Listening begins before the address is announced: who connects at once waits and is not refused."""
 
@@ -200,6 +206,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         stack.enter_context(database.hold(alone=False))
         sockets = [_listen(config.server.host, config.server.port)]
         address = _address(config, data, sockets[0])
+        ssh = _listen_ssh(stack, config) if config.gateway.enabled else None
         tls = _tls(config, data, run.api_socket)
         me = Server(
             server_id,
@@ -218,7 +225,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
             clock,
             ids,
             wakeups,
-            settings_of(config),
+            replace(settings_of(config), **_ssh_address(config, ssh)),
             servers=lambda: known.living,
             channels=known.channels,
             channel_ca=tls.authority() if tls else "",
@@ -236,9 +243,10 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         sockets.append(_listen_unix(run.api_socket))
         driver.start()
         stack.callback(driver.stop)
+        inside = _open_inside(stack, platform, engine, ssh)
         run.announce(address.url)
         announce(replace(address, unpriced=unpriced_pools(platform)))
-        app = make_app(platform, reconciler_status=driver.statuses)
+        app = make_app(platform, reconciler_status=driver.statuses, inside=inside)
         asyncio.run(_run_http(http_settings(app, config.server.trusted_proxies), sockets))
 
 
@@ -298,6 +306,43 @@ def _make_driver(stack: ExitStack, platform: Platform, known: KnownServers) -> D
     return driver
 
 
+def _listen_ssh(stack: ExitStack, config: Config) -> socket.socket:
+    """The socket of the SSH gateway; raises ``Invalid`` where its address is taken."""
+    gateway, server = config.gateway, config.server
+    port = gateway.port
+    if port is None:
+        port = SSH_PORT if server.port else 0
+    return stack.enter_context(_listen(gateway.host or server.host, port, "gateway.port"))
+
+
+def _ssh_address(config: Config, listener: socket.socket | None) -> dict[str, Any]:
+    """The settings that say where people reach the gateway."""
+    if listener is None:
+        return {"ssh_port": 0}
+    host = config.gateway.host or config.server.host
+    everywhere = host in ("0.0.0.0", "::")
+    name = config.gateway.name or (socket.gethostname() if everywhere else host)
+    return {"ssh_host": name, "ssh_port": listener.getsockname()[1]}
+
+
+def _open_inside(
+    stack: ExitStack, platform: Platform, engine: FolderEngine, listener: socket.socket | None
+) -> Rooms:
+    """The ways into instances, and the SSH gateway where there is one. Raises ``Unavailable`` where its keys
+    cannot be read or made."""
+    try:
+        keys = keep_gateway_keys(platform.paths.gateway)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"the gateway's keys cannot be had: {error}") from error
+    inside = Inside(keys, engine.open_stream)
+    stack.callback(inside.close)
+    if listener is not None:
+        gateway = Gateway(platform, keys, inside, listener)
+        gateway.start()
+        stack.callback(gateway.close)
+    return Rooms(inside)
+
+
 def _end(_number: int, _frame: FrameType | None) -> None:
     """SIGTERM, which uvicorn raises once more after its last request: all is put away on the way out."""
     raise SystemExit(0)
@@ -333,7 +378,7 @@ def _prepare_folder(data: Path) -> Path:
     return data.resolve()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, setting: str = "--port") -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -342,7 +387,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        fault = FieldFault("--port", f"{host}:{port}", f"an address that is free ({error.strerror})")
+        fault = FieldFault(setting, f"{host}:{port}", f"an address that is free ({error.strerror})")
         raise Invalid(faults=[fault]) from error
     return listener
 

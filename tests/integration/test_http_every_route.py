@@ -20,6 +20,7 @@ from starverse.testing.http_sites import Person, Site
 
 DESCRIPTION = Path(__file__).parents[2] / "docs" / "openapi.json"
 SCRIPT = "#!/bin/bash\n#SBATCH --gres=gpu:rtx4090:1\necho hello\n"
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJfyo1n/Gzp+vb93Fwz8DiNGwb3jVZ5hxcBBwgTcuCsQ wang@laptop"
 
 OWN = {
     ("GET", "/me"): None,
@@ -48,6 +49,9 @@ OWN = {
     ("GET", "/secrets"): None,
     ("PUT", "/secrets/{secret_name}"): {"value": "own"},
     ("DELETE", "/sessions/current"): None,
+    ("GET", "/ssh"): None,
+    ("GET", "/ssh-keys"): None,
+    ("POST", "/ssh-keys"): {"public_key": PUBLIC_KEY},
 }
 """Routes that name nothing of another team: they show the caller's own, the shelf, or the cluster."""
 
@@ -134,6 +138,7 @@ def belongings(site: Site) -> tuple[Person, dict[str, str]]:
         "name": "vision",
         "email": owner.email,
         "ref": job,
+        "key_id": owner.post("/ssh-keys", {"public_key": PUBLIC_KEY})["id"],
         "path": "out.txt",
         "topup_id": owner.post("/topups", {"amount": "5.00"})["id"],
         "charge_id": "0197f3a0-0000-7000-8000-000000000000",

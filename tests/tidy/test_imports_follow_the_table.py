@@ -24,7 +24,10 @@ LIBRARIES_IN: dict[str, frozenset[str]] = {
     "client": frozenset({"httpx2", "platformdirs"}),
     "cli": frozenset({"click", "platformdirs"}),
     "node": frozenset({"pynvml", "cryptography", "torch"}),
-    "app": frozenset({"sqlalchemy", "argon2", "limits", "uuid_utils", "structlog", "blake3", "cronsim", "cryptography"}),
+    "app": frozenset(
+        {"sqlalchemy", "argon2", "limits", "uuid_utils", "structlog", "blake3", "cronsim", "cryptography"}
+    ),
+    "gateway": frozenset({"asyncssh", "limits", "structlog"}),
     "http": frozenset(
         {"fastapi", "starlette", "pydantic", "pydantic_core", "structlog", "prometheus_client", "anyio"}
     ),
@@ -163,10 +166,15 @@ def test_a_cold_version_imports_nothing_but_the_entry() -> None:
 
 def test_help_imports_no_command_and_no_server() -> None:
     ours = {name for name in modules_after("['starverse', '--help']") if name.startswith("starverse.")}
-    server = ("app", "db", "domain", "engines", "http", "main", "node", "reconcilers")
+    server = ("app", "db", "domain", "engines", "gateway", "http", "main", "node", "reconcilers")
     assert not [
         name for name in ours if name.split(".")[1] in server or name.startswith("starverse.cli.local")
     ]
+
+
+def test_a_launcher_loads_no_library_of_the_gateway() -> None:
+    script = "import sys, starverse.node.launcher; sys.exit('asyncssh' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False, cwd=ROOT / "tests").returncode == 0
 
 
 OF_THE_INSTALLATION = frozenset(

@@ -16,7 +16,10 @@ from starverse.engines.base import Engine
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Operator's choices that the use cases read (``config.py`` reads them from file, environment, flags)."""
+    """Operator's choices that the use cases read (``config.py`` reads them from file, environment, flags).
+
+    ``ssh_host`` and ``ssh_port`` are where people reach the SSH gateway; 0: there is none.
+    """
 
     data: Path
     grace_seconds: int = 120
@@ -42,6 +45,8 @@ class Settings:
     image_build_seconds_max: int = 3600
     image_bytes_max: int = 60 * 1024**3
     conda_base: str = ""
+    ssh_host: str = "127.0.0.1"
+    ssh_port: int = 2222
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,8 +108,11 @@ def remove_key(platform: Platform, identity: Identity, ref: str) -> None:
             record(connection, _event(identity, key, "removed", now))
 
 
-def show_gate(platform: Platform, host: str, port: int) -> Gate:
-    """How the gateway is reached at this address."""
+def show_gate(platform: Platform) -> Gate:
+    """How people reach the gateway; raises :class:`NotFound` where there is none."""
+    host, port = platform.settings.ssh_host, platform.settings.ssh_port
+    if not port:
+        raise NotFound("This installation has no SSH gateway.", hint="the operator sets gateway.enabled")
     keys = keep_gateway_keys(platform.paths.gateway)
     return Gate(host, port, keys.ca_public, known_hosts_line(keys, host, port))
 

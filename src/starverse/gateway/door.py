@@ -11,8 +11,9 @@ from typing import Any
 import asyncssh
 from asyncssh.forward import SSHForwarder
 
+from starverse.app.inside import Unreachable
 from starverse.app.ssh_access import Ambiguous, Located, Visit
-from starverse.gateway.inside import Inside, Unreachable
+from starverse.gateway.inside import Inside
 from starverse.gateway.limits import Doorkeeper
 from starverse.gateway.sessions import Session
 
@@ -150,7 +151,7 @@ class Door(asyncssh.SSHServer):
         try:
             return await forward(await self.inside())
         except Unreachable as error:
-            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, str(error)) from error
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, error.detail) from error
 
     async def _listen_tcp(self, host: str, port: int) -> asyncssh.SSHListener | bool:
         async def accept(orig_host: str, orig_port: int) -> Any:

@@ -14,10 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 import asyncssh
 
 from starverse.app.gateway_keys import GatewayKeys
+from starverse.app.inside import Unreachable
 from starverse.domain.errors import StarverseError
 
-OpenStream = Callable[[str], socket.socket]
-"""The engine's: a socket to an sshd inside the allocation; raises ``StarverseError`` where there is none."""
+OpenStream = Callable[[str, str], socket.socket]
+"""The engine's: a socket into an allocation, of a kind (``ssh``: to an sshd); raises ``StarverseError`` where
+there is none."""
 
 USER = "user"
 HOST = "inside"
@@ -27,10 +29,6 @@ KEEP_ALIVE_SECONDS = 15.0
 KEEP_ALIVES_MISSED_MAX = 4
 STREAMS_AT_ONCE = 32
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
-
-
-class Unreachable(Exception):
-    """An instance cannot be entered; the text says why, for people."""
 
 
 class Inside:
@@ -60,13 +58,7 @@ class Inside:
         self, allocation_id: str, lost: Callable[[], object] = lambda: None
     ) -> asyncssh.SSHClientConnection:
         """Log in; ``lost`` is called once when the connection has ended. Raises :class:`Unreachable`."""
-        loop = asyncio.get_running_loop()
-        try:
-            stream = await loop.run_in_executor(self._openers, self._open_stream, allocation_id)
-        except StarverseError as error:
-            raise Unreachable(f"The instance cannot be reached right now: {error.detail}") from error
-        except OSError as error:
-            raise Unreachable("The instance cannot be reached right now.") from error
+        stream = await self.stream(allocation_id, "ssh")
         watch = _Watch()
         try:
             stream.setblocking(False)
@@ -78,6 +70,16 @@ class Inside:
             raise Unreachable("The instance does not take connections right now; try again.") from error
         watch.lost = lost
         return connection
+
+    async def stream(self, allocation_id: str, kind: str) -> socket.socket:
+        """A stream of the engine's; raises :class:`Unreachable`."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._openers, self._open_stream, allocation_id, kind)
+        except StarverseError as error:
+            raise Unreachable(f"The instance cannot be reached right now: {error.detail}") from error
+        except OSError as error:
+            raise Unreachable("The instance cannot be reached right now.") from error
 
     def close(self) -> None:
         self._openers.shutdown(wait=False, cancel_futures=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import asyncssh
 
-from starverse.gateway.inside import Unreachable
+from starverse.app.inside import Unreachable
 
 REFUSED_EXIT_CODE = 255
 """What ``ssh`` itself answers where it could not connect."""
@@ -129,7 +129,7 @@ class Session(asyncssh.SSHServerSession[bytes]):
                 lambda: _InnerSession(self), encoding=None, **self._request
             )
         except Unreachable as error:
-            self.refuse(str(error))
+            self.refuse(error.detail)
             return
         except (OSError, asyncssh.Error) as error:
             reason = error.reason if isinstance(error, asyncssh.Error) else str(error)

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 
 from starverse import __version__
+from starverse.app.inside import InsideInstances
 from starverse.app.logs import read_pulses
 from starverse.app.platform import Platform
 from starverse.app.rate_limits import AttemptLimits, Attempts
@@ -28,6 +29,7 @@ from starverse.http import (
     offers,
     problems,
     secrets,
+    ssh_keys,
     streams,
     syncs,
     teams,
@@ -56,6 +58,7 @@ _ROUTERS = (
     admin.router,
     fabric.router,
     images.router,
+    ssh_keys.router,
     secrets.router,
     syncs.router,
 )
@@ -66,10 +69,13 @@ def make_app(
     *,
     reconciler_status: Callable[[], Sequence[ReconcilerStatus]] = lambda: (),
     attempt_limits: AttemptLimits | None = None,
+    inside: InsideInstances | None = None,
 ) -> FastAPI:
-    """The API over a platform; ``reconciler_status`` is asked by ``GET /admin/status``."""
+    """The API over a platform; ``reconciler_status`` is asked by ``GET /admin/status``, ``inside`` leads into
+    instances for terminals and apps (``None``: there are none)."""
     app = bare_app()
     app.state.platform = platform
+    app.state.inside = inside
     app.state.attempts = Attempts(attempt_limits)
     app.state.reconciler_status = reconciler_status
     app.state.pulses = PulseHub(lambda job_ids: read_pulses(platform, job_ids))
