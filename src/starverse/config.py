@@ -141,6 +141,16 @@ class PolicySettings(_Section):
     checkpoints_kept: int = Field(3, ge=1, description="Newest checkpoints kept of a job")
     registration_open: bool = Field(True, description="Whether anyone may register")
     mock_gateway: bool = Field(True, description="Whether the mock payment gateway is on")
+    instance_keep_days: int = Field(
+        15, ge=1, description="How long a stopped instance keeps its own files before it is released"
+    )
+    instance_idle_seconds: int = Field(
+        3600, ge=60, description="Idleness after which an instance stops that asks for the default"
+    )
+    no_gpu_cpus: float = Field(0.5, gt=0, le=64, description="CPUs of an instance that is started without cards")
+    no_gpu_memory_mib: int = Field(
+        2048, ge=64, description="Memory of an instance that is started without cards"
+    )
 
 
 class Config(_Section):

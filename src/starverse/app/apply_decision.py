@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from starverse.app import funding
+from starverse.app import attachments, funding
+from starverse.app.instances.following import follow_end, follow_placed
 from starverse.app.launching import start_within_seconds
 from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
@@ -27,7 +28,7 @@ from starverse.domain.scheduling.decision import Decision, Placement, Reclaim, R
 from starverse.domain.scheduling.eligibility import COST_MAX_TEXT, NO_PRICE_TEXT
 from starverse.domain.scheduling.fit import free_of, share_fits
 from starverse.domain.scheduling.snapshot import NodeShare
-from starverse.domain.workloads.reasons import WaitReason
+from starverse.domain.workloads.reasons import JobEndReason, WaitReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import AllocationState, JobState
 
@@ -52,8 +53,12 @@ PLACING_FAILED_TEXT = "the platform failed to place it; the operator is told"
 
 
 class _Refused(Exception):
-    def __init__(self, reason: WaitReason, message: str, *, postpone: bool = False) -> None:
-        self.reason, self.message, self.postpone = reason, message, postpone
+    """``ends``: the job is over, since it starts at once or not at all; ``None``: it waits on."""
+
+    def __init__(
+        self, reason: WaitReason, message: str, *, postpone: bool = False, ends: JobEndReason | None = None
+    ) -> None:
+        self.reason, self.message, self.postpone, self.ends = reason, message, postpone, ends
         super().__init__(message)
 
 
@@ -73,7 +78,10 @@ def apply_decision(platform: Platform, decision: Decision) -> Applied:
         try:
             placed.append(_place(platform, placement))
         except _Refused as why:
-            refuse(placement.job_id, why)
+            if why.ends is None:
+                refuse(placement.job_id, why)
+            else:
+                _end_impossible(platform, Refusal(placement.job_id, why.ends, why.message))
         except Exception:
             refuse(placement.job_id, _Refused(WaitReason.PLATFORM, PLACING_FAILED_TEXT, postpone=True))
             raise
@@ -117,7 +125,7 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
         team_id=job.team_id,
         account_id=job.account_id,
         tariff=job.spec.tariff,
-        card_model=placement.pool.model or None,
+        card_model=placement.pool.model or job.spec.priced_card,
         fabric=placement.pool.fabric,
         zone=placement.pool.zone,
         state=AllocationState.PLACED,
@@ -140,6 +148,8 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
         reason=WaitReason.STARTING.value,
         message="cards are placed",
     )
+    _take_disks(connection, platform, new, job)
+    follow_placed(connection, job, new.id, now)
     events.record(
         connection,
         Event(
@@ -154,6 +164,18 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
         ),
     )
     return AllocationId(new.id)
+
+
+def _take_disks(connection: Connection, platform: Platform, allocation: Allocation, job: Job) -> None:
+    """Its disks are its own from here on, as its cards are. What an earlier start of the same instance still
+    has is waited for."""
+    disk_ids = [mount.disk_id for mount in job.spec.disks]
+    own = job.instance_id is not None and job.instance_id in attachments.instances_at(connection, disk_ids)
+    refused = attachments.place(connection, platform, allocation, job.spec.disks, allocation.placed_at)
+    if refused is not None:
+        at_once = job.spec.at_once and not job.attempts and not own
+        ends = JobEndReason.DISK_IN_USE if at_once else None
+        raise _Refused(WaitReason.DISK_IN_USE, refused, postpone=not own, ends=ends)
 
 
 def _check_capacity(connection: Connection, placement: Placement, job: Job) -> None:
@@ -250,7 +272,7 @@ def _end_impossible(platform: Platform, refusal: Refusal) -> str:
         job = jobs.get(connection, refusal.job_id)
         if job is None or job.state is not JobState.QUEUED:
             return
-        jobs.change(
+        failed = jobs.change(
             connection,
             job,
             state=JobState.FAILED,
@@ -258,6 +280,7 @@ def _end_impossible(platform: Platform, refusal: Refusal) -> str:
             message=refusal.message,
             ended_at=now,
         )
+        follow_end(connection, platform, failed, None, now)
         events.record(
             connection,
             Event(now, "job", job.id, "state", refusal.reason.value, refusal.message, job.team_id),

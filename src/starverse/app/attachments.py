@@ -181,7 +181,7 @@ def why_not(connection: Connection, disk: Disk, run: Allocation | None, target: 
             same_team=run is None or run.team_id == disk.team_id,
             reachable=run is None or _goes_on(run),
             nodes=1 if run is None else len(run.nodes),
-            taken_by="" if run is None else _taken_by(connection, disk),
+            taken_by="" if run is None else taken_by(connection, disk),
             has_it=any(one.disk_id == disk.id for one in held),
             target_taken=any(one.target == target for one in held),
         )
@@ -193,10 +193,18 @@ def _goes_on(run: Allocation) -> bool:
     return run.open and run.state is not AllocationState.STOPPING and not stopping
 
 
-def _taken_by(connection: Connection, disk: Disk) -> str:
+def taken_by(connection: Connection, disk: Disk, but_for: str | None = None) -> str:
+    """Who has a block disk, ``""``: nobody. ``but_for``: the instance that asks, whose earlier start ends."""
     held = attachments.open_of_disk(connection, disk.id) if disk.kind is DiskKind.BLOCK else ()
     owners = attachments.owners_of(connection, [one.allocation_id for one in held])
-    return next((owner.named for owner in owners.values()), "")
+    return next((owner.named for owner in owners.values() if not but_for or owner.instance_id != but_for), "")
+
+
+def instances_at(connection: Connection, disk_ids: Collection[str]) -> frozenset[str]:
+    """The instances with an open attachment of one of the disks."""
+    held = [one for disk_id in disk_ids for one in attachments.open_of_disk(connection, disk_id)]
+    owners = attachments.owners_of(connection, [one.allocation_id for one in held])
+    return frozenset(o.instance_id for o in owners.values() if o.instance_id is not None)
 
 
 def insert(

@@ -261,6 +261,11 @@ def _views(
     return tuple(_view(charge, compared[charge.id]) for charge in found)
 
 
+def _named(job_number: str, instance_name: str | None) -> str:
+    """Whose charge it is: a job's by its number, an instance's by its name."""
+    return job_number if instance_name is None else f"instance {instance_name}"
+
+
 def _on_demand(
     own: Sequence[StoredCharge], members: tuple[MemberChange, ...], books: PriceBooks
 ) -> dict[str, list[Money]]:
@@ -289,7 +294,7 @@ def _on_demand(
 def _view(charge: StoredCharge, on_demand: Sequence[Money]) -> ChargeView:
     return ChargeView(
         id=charge.id,
-        job=charge.job_number,
+        job=_named(charge.job_number, charge.instance_name),
         job_id=charge.job_id,
         attempt=charge.attempt,
         start=charge.start,
@@ -340,7 +345,7 @@ def _lost_work(connection: Connection, found: Sequence[StoredCharge]) -> int:
         lost_seconds(run, published.get((jobs[run.job_id].checkpoints_id, run.attempt)))
         for job_runs in runs.values()
         for run in job_runs
-        if run.id in own
+        if run.id in own and jobs[run.job_id].instance_id is None
     )
 
 
@@ -367,9 +372,8 @@ def _open_estimates(
         open_ = uncharged(run, stand.get(run.id), members, books, now)
         if open_ is not None and chosen.label in (None, job.spec.cost_label):
             span = open_.span
-            estimates.append(
-                OpenEstimate(job.display_number, run.attempt, span.start, span.end, open_.amount)
-            )
+            named = _named(job.display_number, job.spec.name if job.instance_id is not None else None)
+            estimates.append(OpenEstimate(named, run.attempt, span.start, span.end, open_.amount))
     return tuple(estimates)
 
 
@@ -394,8 +398,9 @@ def _transfers(connection: Connection, charge: StoredCharge) -> tuple[ChargeTran
 
 def _steps(charge: StoredCharge, view: ChargeView) -> Iterable[str]:
     """The arithmetic of a charge, one sentence a step."""
+    what = f"job {charge.job_number}" if charge.instance_name is None else view.job
     yield (
-        f"job {charge.job_number}, attempt {charge.attempt}: hour {charge.hour} of this run, "
+        f"{what}, attempt {charge.attempt}: hour {charge.hour} of this run, "
         f"{format_instant(charge.start)} to {format_instant(charge.end)}"
     )
     for segment in charge.segments:

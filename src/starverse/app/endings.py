@@ -13,14 +13,16 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app import attachments, metering
+from starverse.app.instances.following import follow_end, follow_ready
 from starverse.app.platform import Platform
-from starverse.db import accounts, allocations, checkpoints, events, inventory, jobs
+from starverse.db import accounts, allocations, checkpoints, events, instances, inventory, jobs
 from starverse.db import metering as meter_rows
 from starverse.db.events import Event
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.ids import AllocationId
 from starverse.domain.recovery.follow import Follow, JobFacts, what_follows
 from starverse.domain.timespan import ceil_to_second
+from starverse.domain.workloads.instances import Restart
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import ALLOCATION_TRANSITIONS, AllocationState, JobState, path
@@ -67,7 +69,7 @@ def _become_ready(
     )
     job = _job_of(connection, allocation)
     if job.state is JobState.QUEUED:
-        jobs.change(
+        job = jobs.change(
             connection,
             job,
             state=JobState.RUNNING,
@@ -77,6 +79,7 @@ def _become_ready(
             not_before=None,
             started_at=job.started_at or ready_at,
         )
+    follow_ready(connection, job, ready_at, now)
     events.record(
         connection,
         Event(
@@ -129,7 +132,9 @@ def _record(connection: Connection, platform: Platform, allocation: Allocation, 
     accounts.revoke_allocation_tokens(connection, AllocationId(over.id), now)
     job = _job_of(connection, over)
     metering.settle(connection, over, job, now, platform.ids)
-    _advance_job(connection, job, over, what_follows(end.cause, _facts(job, over, None)), now)
+    follow = what_follows(end.cause, _facts(connection, job, over, None))
+    job = _advance_job(connection, job, over, follow, now)
+    follow_end(connection, platform, job, end.cause, now)
 
 
 def settle_checkpoints(platform: Platform, allocation_id: str) -> bool:
@@ -146,7 +151,7 @@ def settle_checkpoints(platform: Platform, allocation_id: str) -> bool:
         allocations.change(connection, over, examined_at=now)
         published = checkpoints.newest_verified_before(connection, [job.checkpoints_id])
         checkpoint_at = published.get((job.checkpoints_id, over.attempt))
-        follow = what_follows(over.cause, _facts(job, over, checkpoint_at))
+        follow = what_follows(over.cause, _facts(connection, job, over, checkpoint_at))
         if follow.credit_back:
             metering.credit_back(connection, over, job, checkpoint_at, now, platform.ids)
         reclaims = follow.reclaims_without_checkpoint
@@ -161,9 +166,15 @@ def settle_checkpoints(platform: Platform, allocation_id: str) -> bool:
     return platform.database.write_retrying(act)
 
 
-def _facts(job: Job, allocation: Allocation, checkpoint_at: datetime | None) -> JobFacts:
+def _facts(
+    connection: Connection, job: Job, allocation: Allocation, checkpoint_at: datetime | None
+) -> JobFacts:
+    requeue = job.spec.requeue or allocation.ready_at is None
+    if job.instance_id is not None:
+        requeue = instances.policy_of(connection, job.instance_id).restart is Restart.ELSEWHERE
     return JobFacts(
-        requeue=job.spec.requeue or allocation.ready_at is None,
+        requeue=requeue,
+        interactive=job.instance_id is not None,
         cancel_requested=job.cancel_requested_at is not None,
         failed_starts=job.failed_starts,
         reclaims_without_checkpoint=job.reclaims_without_checkpoint,
@@ -176,14 +187,14 @@ def _facts(job: Job, allocation: Allocation, checkpoint_at: datetime | None) -> 
 
 def _advance_job(
     connection: Connection, job: Job, allocation: Allocation, follow: Follow, now: datetime
-) -> None:
+) -> Job:
     over = follow.state in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
     way: tuple[JobState, ...] = (follow.state,)
     if job.state is JobState.QUEUED and follow.state is JobState.SUCCEEDED:
         way = (JobState.RUNNING, follow.state)
     for step in way[:-1]:
         job = jobs.change(connection, job, state=step, started_at=allocation.ready_at)
-    jobs.change(
+    job = jobs.change(
         connection,
         job,
         state=way[-1],
@@ -202,6 +213,7 @@ def _advance_job(
         connection,
         Event(now, "job", job.id, "state", follow.reason.value, text, job.team_id, job.account_id),
     )
+    return job
 
 
 def _job_of(connection: Connection, allocation: Allocation) -> Job:

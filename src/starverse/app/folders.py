@@ -159,6 +159,19 @@ def unpack_workspace(platform: Platform, workspace: Workspace) -> None:
             remove_tree(aside)
 
 
+def make_home(home: Path, unix_uid: int) -> None:
+    """An empty folder that an instance has as ``/root``; one that is there stays."""
+    home.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    home.parent.parent.chmod(0o711)
+    if home.is_dir():
+        return
+    aside = home.with_name(f".new-home-{secrets.token_hex(4)}")
+    aside.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        give_to(aside, unix_uid)
+    _rename_new(aside, home)
+
+
 def remove_unused(platform: Platform, before: datetime, limit: int) -> int:
     """Delete packed folders uploaded before then that no workspace needs any more; how many."""
     with platform.database.read() as connection:

@@ -55,7 +55,11 @@ def find_jobs(connection: Connection, identity: Identity, ref: str) -> list[Job]
             found = jobs.by_number(connection, *parse_job_number(ref))
         except ValueError:
             found = []
-    visible = [job for job in found if identity.operator or job.team_id == identity.team_id]
+    visible = [
+        job
+        for job in found
+        if job.instance_id is None and (identity.operator or job.team_id == identity.team_id)
+    ]
     if not visible:
         raise NotFound(f"There is no job {ref} in team {identity.team_name}; see `starverse job ls`.")
     return visible
@@ -128,7 +132,7 @@ def _cancel_some(
     who = f"cancelled by {identity.email}"
     for job in alive:
         open_run = next((run for run in runs[job.id] if run.open), None)
-        _cancel_one(connection, job, open_run, who, now)
+        cancel_one(connection, job, open_run, who, now)
     events.record(
         connection,
         *(
@@ -139,26 +143,25 @@ def _cancel_some(
     return len(alive)
 
 
-def _cancel_one(
-    connection: Connection, job: Job, open_run: Allocation | None, who: str, now: datetime
-) -> None:
+def cancel_one(connection: Connection, job: Job, open_run: Allocation | None, who: str, now: datetime) -> Job:
+    """End a job for good: at once without a run, else as its launcher stops it."""
     if open_run is not None:
         if open_run.stop_requested_at is None:
             running = open_run.state is AllocationState.RUNNING
             state = AllocationState.STOPPING if running else open_run.state
             allocations.change(connection, open_run, stop_requested_at=now, state=state)
         if job.cancel_requested_at is None:
-            jobs.change(connection, job, cancel_requested_at=now, message=who)
-    else:
-        jobs.change(
-            connection,
-            job,
-            state=JobState.CANCELLED,
-            reason=JobEndReason.CANCELLED.value,
-            message=who,
-            ended_at=now,
-            cancel_requested_at=now,
-        )
+            return jobs.change(connection, job, cancel_requested_at=now, message=who)
+        return job
+    return jobs.change(
+        connection,
+        job,
+        state=JobState.CANCELLED,
+        reason=JobEndReason.CANCELLED.value,
+        message=who,
+        ended_at=now,
+        cancel_requested_at=now,
+    )
 
 
 def resume(platform: Platform, identity: Identity, ref: str) -> JobView:

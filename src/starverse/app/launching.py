@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app import auth, checkpoints, folders, funding, secrets
+from starverse.app.attachments import wanted_plugs
 from starverse.app.endings import End, record_end
+from starverse.app.gateway_keys import keep_gateway_keys
 from starverse.app.platform import Platform
-from starverse.db import allocations, datasets, inventory, jobs, metering
+from starverse.db import allocations, datasets, instances, inventory, jobs, metering
 from starverse.db import checkpoints as checkpoint_rows
 from starverse.db import folders as folder_rows
 from starverse.db.folders import Workspace
@@ -22,7 +24,8 @@ from starverse.domain.errors import InvariantBroken, Unavailable
 from starverse.domain.ids import AccountId, AllocationId, TeamId
 from starverse.domain.sbatch.hostlists import fold_hosts
 from starverse.domain.sbatch.patterns import PatternContext, workspace_file
-from starverse.domain.workloads.launch import GrantedCard, LaunchSpec, Limits, Mount, Template
+from starverse.domain.tariff import Tariff
+from starverse.domain.workloads.launch import GrantedCard, LaunchSpec, Limits, Mount, Plug, Template
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.specs import ArraySpec, JobSpec, Network, OpenMode
@@ -42,6 +45,8 @@ class _Ground:
     mounts: tuple[Mount, ...]
     held_seconds: int
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    plugs: tuple[Plug, ...] = ()
+    image: str = ""
 
 
 def start(platform: Platform, allocation: Allocation) -> bool:
@@ -55,7 +60,7 @@ def start(platform: Platform, allocation: Allocation) -> bool:
         if job is None:
             raise InvariantBroken(f"allocation {allocation.id} belongs to no job")
         ground = _read_ground(connection, platform, allocation, job)
-    folders.unpack_workspace(platform, ground.workspace)
+    prepare_files(platform, job, ground.workspace)
     may_resume = job.resume_allowed and (allocation.attempt > 1 or job.checkpoints_id != job.id)
     resume_from = checkpoints.choose_resume(platform, job.checkpoints_id) if may_resume else ""
 
@@ -143,6 +148,7 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
         mounts=tuple(mounts),
         held_seconds=metering.held_seconds(connection, allocation.id),
         secrets=secrets.values_of(connection, platform, job.team_id, job.spec.secret_names),
+        plugs=wanted_plugs(connection, platform, allocation.id),
     )
 
 
@@ -186,7 +192,7 @@ def launch_spec(
         chdir=spec.chdir,
         mounts=ground.mounts,
         limits=Limits(
-            cpus=float(allocation.cpus),
+            cpus=settings.no_gpu_cpus if spec.tariff is Tariff.NO_GPU else float(allocation.cpus),
             memory_bytes=allocation.memory_bytes,
             disk_bytes_per_second=settings.disk_bytes_per_second,
         ),
@@ -215,7 +221,37 @@ def launch_spec(
         fabric=allocation.fabric,
         disk_reserve_bytes=settings.disk_reserve_bytes,
         secrets=ground.secrets,
+        interactive=spec.interactive,
+        gateway_keys=gateway_keys(platform, spec),
+        home="" if job.instance_id is None else str(paths.instance_home(job.instance_id)),
+        plugs=ground.plugs,
+        image=ground.image,
     )
+
+
+def prepare_files(platform: Platform, job: Job, workspace: Workspace) -> None:
+    """The job's folder, and of an instance what it has as ``/root``.
+
+    Raises ``Unavailable`` where the files of an instance that ran before are gone: it is not given others.
+    """
+    if job.instance_id is None:
+        folders.unpack_workspace(platform, workspace)
+        return
+    with platform.database.read() as connection:
+        instance = instances.get(connection, job.instance_id)
+    home = platform.paths.instance_home(job.instance_id)
+    if instance is None or instance.first_ready_at is not None:
+        for place, shown in ((platform.paths.workspace(workspace.id), "/workspace"), (home, "/root")):
+            if not place.is_dir():
+                raise Unavailable(f"the instance's files are gone: {shown}")
+        return
+    folders.unpack_workspace(platform, workspace)
+    folders.make_home(home, workspace.unix_uid)
+
+
+def gateway_keys(platform: Platform, spec: JobSpec) -> tuple[str, ...]:
+    """Whose SSH connections an instance takes: the gateway's, which knows the people."""
+    return (keep_gateway_keys(platform.paths.gateway).client_public,) if spec.interactive else ()
 
 
 def network_of(spec: JobSpec) -> Network:

@@ -161,6 +161,7 @@ def _ended(platform: Platform, allocation: Allocation, job: Job, state: Launcher
             cancel_requested=job.cancel_requested_at is not None and allocation.stop_requested_at is not None,
             card_fault=_card_fault(platform, allocation),
             signal_asked=job.spec.signal is not None,
+            interactive=job.spec.interactive,
         )
     )
     failed = ready_at is None and allocation.stop_requested_at is None

@@ -40,6 +40,10 @@ class Settings:
     drops_to_team_uid: bool = False
     registration_open: bool = True
     mock_gateway: bool = True
+    instance_keep_days: int = 15
+    instance_idle_seconds: int = 3600
+    no_gpu_cpus: float = 0.5
+    no_gpu_memory_bytes: int = 2 * 1024**3
     timezone: str = "Asia/Shanghai"
     image_installer: str = "auto"
     image_build_seconds_max: int = 3600

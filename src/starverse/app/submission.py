@@ -247,16 +247,16 @@ def _unsold(world: World, spec: JobSpec) -> FieldFault | None:
     return FieldFault("--partition", resources.zone or "", f"{' or '.join(sorted(zones))}, which has {what}")
 
 
-def _first_hour(
+def first_hour(
     platform: Platform, world: World, spec: JobSpec, sources: Sources
 ) -> Affordable | NotFunded | None:
     """The scheduler's question, asked now, or for when its window opens next; ``None`` without a pool."""
     pool, books = pool_of(world, spec), world.books.books
-    if pool is None or not spec.resources.cards:
+    if pool is None or not spec.cards_priced:
         return None
     wanted = Wanted(
         Terms(spec.tariff, *pool, members=world.members),
-        spec.resources.cards,
+        spec.cards_priced,
         spec.time_limit_seconds,
         window=spec.window,
         cost_left=spec.cost_max,
@@ -272,7 +272,7 @@ def _first_hour(
 
 def _limit_faults(platform: Platform, world: World, spec: JobSpec) -> list[FieldFault]:
     """Limits of its own that would keep it waiting for ever, however much money there is."""
-    found = _first_hour(platform, world, spec, Sources())
+    found = first_hour(platform, world, spec, Sources())
     if not isinstance(found, NotFunded):
         return []
     if found.why is Unfunded.COST_MAX and spec.cost_max is not None:
@@ -286,7 +286,7 @@ def _require_money(
     platform: Platform, identity: Identity, world: World, spec: JobSpec, sources: Sources
 ) -> None:
     """One hour of one task has to be there (pricing.md, Holds)."""
-    found = _first_hour(platform, world, spec, sources)
+    found = first_hour(platform, world, spec, sources)
     if isinstance(found, NotFunded) and found.why is Unfunded.NO_MONEY:
         ways = ways_that_fit(world, spec, sources)
         fits = f"What would fit: {'; '.join(ways)}. " if ways else ""

@@ -40,6 +40,7 @@ class StoredCharge:
     team_id: TeamId
     job_id: JobId
     job_number: str
+    instance_name: str | None
     allocation_id: AllocationId
     account_id: AccountId
     attempt: int
@@ -142,6 +143,8 @@ def _read(connection: Connection, conditions: list[ColumnElement[bool]]) -> tupl
             charges,
             jobs.c.number,
             jobs.c.array_index,
+            jobs.c.name,
+            jobs.c.instance_id,
             allocations.c.attempt,
             allocations.c.tariff,
             allocations.c.card_model,
@@ -159,6 +162,7 @@ def _read(connection: Connection, conditions: list[ColumnElement[bool]]) -> tupl
             team_id=row.team_id,
             job_id=row.job_id,
             job_number=format_job_number(row.number, row.array_index),
+            instance_name=None if row.instance_id is None else row.name,
             allocation_id=row.allocation_id,
             account_id=row.account_id,
             attempt=row.attempt,

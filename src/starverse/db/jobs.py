@@ -162,6 +162,7 @@ def open_of_name(connection: Connection, team_id: str, name: str, before: int) -
             jobs.c.team_id == team_id,
             jobs.c.name == name,
             jobs.c.number < before,
+            jobs.c.instance_id.is_(None),
             jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING]),
         )
     )
@@ -184,8 +185,8 @@ class Search:
 
 
 def search(connection: Connection, wanted: Search, limit: int) -> list[Job]:
-    """Newest first; the tasks of an array by their index."""
-    query = _all()
+    """Newest first; the tasks of an array by their index. Starts of instances are no jobs of people."""
+    query = _all().where(jobs.c.instance_id.is_(None))
     task = func.coalesce(jobs.c.array_index, -1)
     if wanted.team_ids is not None:
         query = query.where(jobs.c.team_id.in_(wanted.team_ids))
@@ -205,6 +206,17 @@ def search(connection: Connection, wanted: Search, limit: int) -> list[Job]:
         number, index = wanted.before
         query = query.where((jobs.c.number < number) | and_(jobs.c.number == number, task > index))
     return _read(connection, query.order_by(jobs.c.number.desc(), task).limit(limit))
+
+
+def of_instances(connection: Connection, instance_ids: Collection[str]) -> dict[str, list[Job]]:
+    """Every start of these instances, first one first."""
+    found: dict[str, list[Job]] = {instance_id: [] for instance_id in instance_ids}
+    for some in in_chunks(instance_ids):
+        query = _all().where(jobs.c.instance_id.in_(some)).order_by(jobs.c.submitted_at, jobs.c.id)
+        for job in _read(connection, query):
+            if job.instance_id is not None:
+                found[job.instance_id].append(job)
+    return found
 
 
 def open_successor(connection: Connection, checkpoints_id: str) -> Job | None:

@@ -42,7 +42,8 @@ class EndFacts:
     stop; it counts only where the report shows that the notice had arrived. ``cancel_requested``: a
     cancel was asked for and sent. ``lost``: the lease ran out without a final report. ``card_fault`` is
     the text about a card of the allocation that turned out to be faulty, ``""`` when none did.
-    ``signal_asked``: the job asked for a signal before its time limit (``--signal``).
+    ``signal_asked``: the job asked for a signal before its time limit (``--signal``). ``interactive``: an
+    instance, whose work is never done: after a notice no exit code says so.
     """
 
     state: LauncherState | None
@@ -51,6 +52,7 @@ class EndFacts:
     lost: bool = False
     card_fault: str = ""
     signal_asked: bool = False
+    interactive: bool = False
 
 
 def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
@@ -66,7 +68,8 @@ def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
     if facts.cancel_requested and told:
         return EndCause.CANCELLED, _NOTICE_TEXTS[NoticeReason.CANCEL]
     notice = _notice(facts, state) if told else None
-    if state.exit_code == 0 and notice is not NoticeReason.CANCEL:
+    done = state.exit_code == 0 and not (facts.interactive and notice is not None)
+    if done and notice is not NoticeReason.CANCEL:
         return EndCause.COMPLETED, "it ended by itself with exit code 0"
     if facts.card_fault:
         return EndCause.CARD_FAULT, facts.card_fault

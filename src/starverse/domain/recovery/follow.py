@@ -20,6 +20,9 @@ start_failed     queued after a pause that doubles; the fifth in a row is a fail
 
 ``--no-requeue`` turns *queued* after a run into *failed*; a cancel that was asked for turns it into
 *cancelled*.
+
+A start of an instance goes on elsewhere after *reclaimed*, *node_lost*, *card_fault* and *platform* only, if
+its owner wants that; it is tried once, and nothing is credited: what it had on its disks is there.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ RECLAIMS_BEFORE_WARNING = 3
 @dataclass(frozen=True, slots=True)
 class JobFacts:
     """The job before this end. ``failed_starts`` and ``reclaims_without_checkpoint`` count in a row,
-    this end not included; ``checkpointed`` says that the run published a verified checkpoint."""
+    this end not included; ``checkpointed`` says that the run published a verified checkpoint.
+    ``interactive``: it is one start of an instance, and ``requeue`` says that it is to start elsewhere."""
 
     requeue: bool = True
     cancel_requested: bool = False
@@ -55,6 +59,7 @@ class JobFacts:
     exit_code: int | None = None
     exit_signal: int | None = None
     message: str = ""
+    interactive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +98,13 @@ _GOES_ON: Mapping[EndCause, WaitReason] = {
 }
 
 _CREDITED = frozenset({EndCause.NODE_LOST, EndCause.CARD_FAULT})
+_ELSEWHERE = frozenset({EndCause.RECLAIMED, EndCause.NODE_LOST, EndCause.CARD_FAULT, EndCause.PLATFORM})
 
 
 def what_follows(cause: EndCause, facts: JobFacts) -> Follow:
     """The job's next state after an allocation ended for ``cause``; defined for every cause."""
+    if facts.interactive:
+        return _of_instance(cause, facts)
     reclaims = 0 if facts.checkpointed else facts.reclaims_without_checkpoint
     asks_again = facts.exit_signal is None and facts.exit_code == EXIT_FOR_REQUEUE
     if cause is EndCause.TIME_LIMIT and asks_again:
@@ -111,6 +119,24 @@ def what_follows(cause: EndCause, facts: JobFacts) -> Follow:
     else:
         follow = _after_interruption(cause, facts, reclaims)
     return _if_allowed(follow, facts)
+
+
+def _of_instance(cause: EndCause, facts: JobFacts) -> Follow:
+    if facts.cancel_requested:
+        return Follow(JobState.CANCELLED, JobEndReason.CANCELLED, facts.message)
+    if cause in _ENDS:
+        return Follow(*_ENDS[cause], facts.message)
+    if cause is EndCause.USER_CODE:
+        reason = JobEndReason.EXIT_CODE if facts.exit_signal is None else JobEndReason.SIGNAL
+        text = facts.message or exit_text(facts.exit_code, facts.exit_signal)
+        return Follow(JobState.FAILED, reason, text)
+    if cause is EndCause.START_FAILED:
+        return Follow(JobState.FAILED, JobEndReason.START_FAILED, facts.message)
+    if cause in _ELSEWHERE and facts.requeue:
+        delay = PLATFORM_DELAY_SECONDS if cause is EndCause.PLATFORM else 0
+        return Follow(JobState.QUEUED, _GOES_ON[cause], facts.message, delay_seconds=delay)
+    reason = JobEndReason.NO_REQUEUE if cause in _ELSEWHERE else JobEndReason.NO_MONEY
+    return Follow(JobState.FAILED, reason, facts.message)
 
 
 def start_delay_seconds(failed_starts: int) -> int:
