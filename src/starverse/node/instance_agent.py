@@ -1,11 +1,12 @@
 """The agent of an instance: the script of its workload. It starts ``sshd -i`` on each stream it is handed.
 
-Run inside the sandbox as a file by its path (``python -I -S AGENT RUN_FOLDER PACKAGES NETWORK``), so it
-imports next to nothing until it takes connections; it has the rights of the workload and no more. It speaks
-with its launcher over ``agent.sock``, one record each:
+Run inside the sandbox by its supervisor (sandbox/inside.py) as a file, so it imports next to nothing until
+it takes connections; it has the rights of the workload and no more. It speaks with its launcher over
+``agent.sock``, one record each:
 
 ::
 
+    launcher -> agent   check                        all that sshd reads is there
     agent -> launcher   ready                        sshd accepts its configuration
                         failed TEXT                  it does not
                         seen SOURCE AGO DETAIL       evidence of use (activity.py), so many seconds AGO
@@ -92,6 +93,8 @@ class Agent:
 
     def begin(self) -> bool:
         """Have the configuration checked; answers whether connections can be taken."""
+        if self._launcher.recv(_RECORD_BYTES_MAX) != b"check":
+            return False
         reader, writer = os.pipe()
         pid = _spawn([SSHD, "-t", "-f", self._config], os.devnull, (writer, writer))
         os.close(writer)
@@ -298,7 +301,3 @@ def main(run: str, packages: str, network: str) -> int:
     _take_up_orphans()
     agent.serve()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))

@@ -17,7 +17,6 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from starverse.domain.workloads.launch import Activity, LaunchSpec
 from starverse.node.api_proxy import pass_between
@@ -62,7 +61,7 @@ class Interactive:
     # -- start
 
     def begin_keys(self) -> None:
-        """Have a host key made aside; :meth:`prepare` waits for it."""
+        """Have a host key made aside; :meth:`finish_keys` waits for it."""
         ssh = self._folder.run / "ssh"
         ssh.mkdir(exist_ok=True)
         ssh.chmod(0o755)
@@ -88,16 +87,18 @@ class Interactive:
         bind_unix(self._listener, path)
         path.chmod(0o600)
         self._listener.listen(1)
-        self._finish_keys(ssh)
         if self._owner is not None:
-            for mine in (path, ssh / "host_key"):
-                os.chown(mine, self._owner, self._owner)
+            os.chown(path, self._owner, self._owner)
 
-    def _finish_keys(self, ssh: Path) -> None:
+    def finish_keys(self) -> None:
+        """Wait for the host key, without which the agent does not begin."""
         assert self._keygen is not None
+        key = self._folder.run / "ssh" / "host_key"
         _, said = self._keygen.communicate()
-        if self._keygen.returncode != 0 or not (ssh / "host_key").exists():
+        if self._keygen.returncode != 0 or not key.exists():
             raise StartRefused(f"ssh-keygen: {said.decode(errors='replace').strip()[:200]}")
+        if self._owner is not None:
+            os.chown(key, self._owner, self._owner)
 
     # -- keep
 
@@ -150,6 +151,7 @@ class Interactive:
         with contextlib.suppress(BlockingIOError):
             line, _ = self._listener.accept()
             line.setblocking(False)
+            line.send(b"check")
             self._agent = line
 
     def note(self, seen: Activity) -> None:

@@ -120,6 +120,8 @@ class Launcher:
         if self.interactive is not None:
             self.interactive.prepare(host.sshd, environment)
         self.custody.start(driver, host, environment, (outputs.logs[0], outputs.logs[-1]))
+        if self.interactive is not None:
+            self.interactive.finish_keys()
         if self.proxy is not None:
             self.proxy.serve()
         if self.gang is not None:

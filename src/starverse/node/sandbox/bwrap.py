@@ -194,7 +194,7 @@ def supervisor_command(start: Start) -> list[str]:
     folder = working_folder(start.spec, PLACES)
     script = [f"{PLACES.run}/script", *start.spec.arguments]
     if start.spec.interactive:
-        script = [start.host.python, "-I", "-S", compiled_file(instance_agent), PLACES.run]
+        script = [inside.AGENT, compiled_file(instance_agent), PLACES.run]
         script += [str(Path(instance_agent.__file__).parents[2]), start.spec.network]
     return [start.host.python, "-I", "-S", compiled_file(inside), *numbers, folder, *script]
 
