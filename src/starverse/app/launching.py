@@ -6,7 +6,7 @@ was done, and the launcher claims its allocation id exclusively.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
@@ -15,6 +15,7 @@ from starverse.app import auth, checkpoints, folders, funding, secrets
 from starverse.app.attachments import wanted_plugs
 from starverse.app.endings import End, record_end
 from starverse.app.gateway_keys import keep_gateway_keys
+from starverse.app.images import image_path, lay_home
 from starverse.app.platform import Platform
 from starverse.db import allocations, datasets, instances, inventory, jobs, metering
 from starverse.db import checkpoints as checkpoint_rows
@@ -61,6 +62,7 @@ def start(platform: Platform, allocation: Allocation) -> bool:
             raise InvariantBroken(f"allocation {allocation.id} belongs to no job")
         ground = _read_ground(connection, platform, allocation, job)
     prepare_files(platform, job, ground.workspace)
+    ground = replace(ground, image=image_path(platform, job.spec.image))
     may_resume = job.resume_allowed and (allocation.attempt > 1 or job.checkpoints_id != job.id)
     resume_from = checkpoints.choose_resume(platform, job.checkpoints_id) if may_resume else ""
 
@@ -246,6 +248,8 @@ def prepare_files(platform: Platform, job: Job, workspace: Workspace) -> None:
                 raise Unavailable(f"the instance's files are gone: {shown}")
         return
     folders.unpack_workspace(platform, workspace)
+    owner = workspace.unix_uid if platform.settings.drops_to_team_uid else None
+    lay_home(platform, job.spec.image, home, owner)
     folders.make_home(home, workspace.unix_uid)
 
 

@@ -15,8 +15,10 @@ from starverse.domain.errors import Unavailable
 from starverse.domain.workloads.specs import JobSpec
 
 
-def choose_image(connection: Connection, team_id: str, text: str) -> Image | str:
+def choose_image(connection: Connection, platform: Platform, team_id: str, text: str) -> Image | str:
     """The image of this id or name that the team may use and that is ready; else what would be right."""
+    if platform.settings.driver == "process":
+        return "none: this server runs workloads without a sandbox, which could show an image"
     found = images.find(connection, team_id, text)
     if found is None:
         if text in shipped_names():
@@ -30,9 +32,7 @@ def choose_image(connection: Connection, team_id: str, text: str) -> Image | str
 
 def choose_for_job(connection: Connection, platform: Platform, team_id: str, text: str) -> Image | str:
     """:func:`choose_image` for a batch job, which has no home that a saved one could be laid into."""
-    if platform.settings.driver == "process":
-        return "none: this server runs jobs without a sandbox, which could show an image"
-    found = choose_image(connection, team_id, text)
+    found = choose_image(connection, platform, team_id, text)
     if isinstance(found, Image) and found.kind is ImageKind.SAVED:
         return f"an image that is no saved one; {found.name} is for instances"
     return found

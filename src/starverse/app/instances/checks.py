@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from starverse.app import attachments, secrets
 from starverse.app.apply_decision import allocation_shares
 from starverse.app.funding import sources_of
+from starverse.app.images import choose_image
 from starverse.app.instances.runs import run_spec
 from starverse.app.platform import Platform
 from starverse.app.submission import first_hour
@@ -53,7 +54,7 @@ def require_start(
     """
     world = read_world(platform, connection, wish.account_id)
     spec = run_spec(platform, world.kinds, instance, wish, mounts)
-    _require_names(connection, instance)
+    _require_names(connection, platform, instance)
     require_disks(connection, instance, mounts)
     if world.nodes:
         _require_pool(world, spec, wait=wish.wait)
@@ -95,11 +96,14 @@ def require_disks(connection: Connection, instance: Instance, mounts: tuple[Disk
             raise Conflict(f"disk {disk.name}: {why}", hint="see `starverse disk ls`")
 
 
-def _require_names(connection: Connection, instance: Instance) -> None:
+def _require_names(connection: Connection, platform: Platform, instance: Instance) -> None:
     spec = instance.spec
     for name in spec.datasets:
         if datasets.find_verified(connection, name) is None:
             raise Conflict(f"the dataset {name} is not there any more", hint="see `starverse dataset ls`")
+    image = None if spec.image is None else choose_image(connection, platform, instance.team_id, spec.image)
+    if isinstance(image, str):
+        raise Conflict(f"the image {spec.image_name} is not there any more", hint="see `starverse image ls`")
     for name in secrets.missing_names(connection, instance.team_id, spec.secrets):
         raise Conflict(f"the secret {name} is not there any more", hint="set it: `starverse secret set`")
 

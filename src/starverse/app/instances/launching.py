@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from starverse.app import secrets
 from starverse.app.idempotency import Once, claim, made_before
 from starverse.app.identity import Identity
+from starverse.app.images import choose_image
 from starverse.app.instances import views
 from starverse.app.instances.checks import card_faults, read_world, require_start
 from starverse.app.instances.runs import insert_run
@@ -18,6 +19,7 @@ from starverse.app.platform import Platform
 from starverse.db import datasets, disks, events, instances, jobs
 from starverse.db.events import Event
 from starverse.domain.catalog.disks import mount_target
+from starverse.domain.catalog.images import Image
 from starverse.domain.errors import Conflict, FieldFault, Invalid, LimitExceeded
 from starverse.domain.ids import AccountId
 from starverse.domain.money import Money
@@ -87,8 +89,9 @@ def launch(platform: Platform, identity: Identity, request: LaunchRequest) -> vi
         before = made_before(connection, identity.account_id, request.once)
         if before is not None:
             return views.one(platform, before)
-        mounts = _understand(platform, connection, identity, request)
+        mounts, image = _understand(platform, connection, identity, request)
         planned = _planned(platform, identity, request, instance_id, workspace_id)
+        planned = replace(planned, spec=on_image(planned.spec, image))
         wish = StartWish(identity.account_id, wait=request.wait)
         require_start(connection, platform, planned, wish, mounts)
 
@@ -164,8 +167,8 @@ def name_faults(name: str | None) -> list[FieldFault]:
 
 def _understand(
     platform: Platform, connection: Connection, identity: Identity, request: LaunchRequest
-) -> tuple[DiskMount, ...]:
-    """The disks it asks for; raises ``Invalid`` naming everything that is wrong."""
+) -> tuple[tuple[DiskMount, ...], Image | None]:
+    """The disks and the image it asks for; raises ``Invalid`` naming everything that is wrong."""
     world = read_world(platform, connection, identity.account_id)
     faults = name_faults(request.name)
     faults += policy_faults(request.idle_stop, request.ttl_seconds, request.restart)
@@ -181,10 +184,20 @@ def _understand(
             faults.append(FieldFault("datasets", name[:80], "a verified dataset of `starverse dataset ls`"))
     for name in secrets.missing_names(connection, identity.team_id, request.secrets):
         faults.append(FieldFault("secrets", name[:80], "a secret of `starverse secret ls`"))
+    image = choose_image(connection, platform, identity.team_id, request.image) if request.image else None
+    if isinstance(image, str):
+        faults.append(FieldFault("image", str(request.image)[:80], image))
     mounts, wrong = read_disks(connection, identity, request.disks)
-    if faults or wrong:
+    if faults or wrong or isinstance(image, str):
         raise Invalid(faults=[*faults, *wrong])
-    return mounts
+    return mounts, image
+
+
+def on_image(spec: InstanceSpec, image: Image | None) -> InstanceSpec:
+    """The same on an image, with the driver that it needs; ``None``: on the host's programs alone."""
+    if image is None:
+        return replace(spec, image=None, image_name="", driver_min="")
+    return replace(spec, image=image.id, image_name=image.name, driver_min=image.driver_min)
 
 
 def read_disks(

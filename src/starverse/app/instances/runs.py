@@ -124,6 +124,7 @@ def _with_cards(spec: InstanceSpec, kinds: Collection[Node]) -> Resources:
         memory_bytes_per_node=spec.memory_bytes,
         fabric=spec.fabric,
         zone=spec.zone,
+        driver_min=spec.driver_min,
     )
     bare = replace(asked, memory_bytes_per_node=0)
     able = [node for node in kinds if permanent_reason(node, bare, spec.card) is None]

@@ -100,9 +100,10 @@ class Afterwards:
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """What each start gives it. ``image`` is an image's id, ``image_name`` what people called it; ``None`` and
-    ``""``: the host's programs alone. ``price_max`` is per card-hour. ``cpus`` and ``memory_bytes`` ``None``:
-    its cards' share of a node. ``cloned_from`` is the instance whose files it began with."""
+    """What each start gives it. ``image`` is an image's id, ``image_name`` what people called it; ``None``
+    and ``""``: the host's programs alone; ``driver_min`` is the lowest NVIDIA driver it runs on. ``price_max``
+    is per card-hour. ``cpus`` and ``memory_bytes`` ``None``: its cards' share of a node. ``cloned_from`` is
+    the instance whose files it began with."""
 
     card: str
     cards: int
@@ -114,6 +115,7 @@ class InstanceSpec:
     memory_bytes: int | None = None
     image: str | None = None
     image_name: str = ""
+    driver_min: str = ""
     datasets: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     cloned_from: str | None = None
