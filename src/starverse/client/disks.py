@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
@@ -13,6 +13,8 @@ from starverse.client.shapes import Disk, DiskPrices, FileEntry, Snapshot, Sync
 from starverse.client.transport import Call, Transport, new_key
 
 UPLOAD_TIMEOUT_SECONDS = 3600.0
+WAIT_PAUSE_SECONDS_FIRST = 0.05
+WAIT_PAUSE_SECONDS_MAX = 1.0
 ENDED_SYNCS = frozenset({"succeeded", "failed", "cancelled"})
 
 
@@ -44,15 +46,25 @@ class Disks:
     def remove(self, ref: str) -> dict[str, Any]:
         return self._transport.send(Call("DELETE", _disk(ref)))
 
-    def restore(self, ref: str) -> Disk:
-        return cast(Disk, self._act(ref, "restore", {}))
+    def restore(self, ref: str, name: str | None = None) -> Disk:
+        return cast(Disk, self._act(ref, "restore", {} if name is None else {"name": name}))
 
-    def attach(self, ref: str, request: dict[str, Any]) -> dict[str, Any]:
+    def attach(self, ref: str, request: dict[str, Any]) -> Disk:
         """``{instance, path, read_only}``: at once where it runs, and at each of its starts."""
-        return self._act(ref, "attach", request)
+        return cast(Disk, self._act(ref, "attach", request))
 
-    def detach(self, ref: str, instance: str) -> dict[str, Any]:
-        return self._act(ref, "detach", {"instance": instance})
+    def detach(self, ref: str, instance: str) -> Disk:
+        return cast(Disk, self._act(ref, "detach", {"instance": instance}))
+
+    def wait(self, disk: Disk, done: Callable[[Disk], bool], *, seconds_max: float) -> Disk:
+        """The disk once it is ``done``, or as it is after so long."""
+        found, pause_seconds, waited_seconds = disk, WAIT_PAUSE_SECONDS_FIRST, 0.0
+        while not done(found) and waited_seconds < seconds_max:
+            self._transport.pause(pause_seconds)
+            waited_seconds += pause_seconds
+            pause_seconds = min(pause_seconds * 1.5, WAIT_PAUSE_SECONDS_MAX)
+            found = self.get(disk["id"])
+        return found
 
     def usage(self, ref: str) -> dict[str, Any]:
         """What it holds and what that costs."""
@@ -68,6 +80,17 @@ class Disks:
         body = {} if name is None else {"name": name}
         call = Call("POST", f"{_disk(ref)}/snapshots", body=body, key=new_key())
         return cast(Snapshot, self._transport.send(call))
+
+    def wait_snapshot(self, ref: str, snapshot: Snapshot) -> Snapshot:
+        """The snapshot once it is made, or has failed, or is gone."""
+        found: Snapshot | None = snapshot
+        pause_seconds, newest = WAIT_PAUSE_SECONDS_FIRST, snapshot
+        while found is not None and found["state"] == "making":
+            self._transport.pause(pause_seconds)
+            pause_seconds = min(pause_seconds * 1.5, WAIT_PAUSE_SECONDS_MAX)
+            found = next((one for one in self.snapshots(ref) if one["id"] == snapshot["id"]), None)
+            newest = found or newest
+        return newest
 
     def remove_snapshot(self, ref: str, snapshot: str) -> None:
         self._transport.send(Call("DELETE", f"{_disk(ref)}/snapshots/{quote(snapshot, safe='')}"))

@@ -24,9 +24,11 @@ class Images:
     def get(self, ref: str) -> Image:
         return cast(Image, self._transport.send(Call("GET", _image(ref))))
 
-    def build(self, name: str, recipe: dict[str, Any]) -> Image:
-        """Ordered, not yet built: ask again until its state is ``ready`` or ``failed``."""
-        body = {"name": name, "recipe": recipe}
+    def build(self, name: str, recipe: dict[str, Any] | None, *, shared: bool = False) -> Image:
+        """Ordered, not yet built: ask again until its state is ``ready`` or ``failed``.
+
+        ``recipe`` ``None``: the shipped one of this name; ``shared``: for everybody, of operators only."""
+        body: dict[str, Any] = {"name": name, "recipe": recipe} | ({"shared": True} if shared else {})
         return cast(Image, self._transport.send(Call("POST", "/images", body=body, key=new_key())))
 
     def verify(self, ref: str) -> dict[str, Any]:

@@ -124,9 +124,12 @@ class Instances:
 
 def has_started(instance: Instance) -> bool:
     """Whether a start is over: it can be reached, or has stopped and the reason says why."""
-    if instance["state"] == "running":
-        return bool(instance.get("ready_at"))
-    return has_stopped(instance)
+    return is_up(instance) or has_stopped(instance)
+
+
+def is_up(instance: Instance) -> bool:
+    """Whether it can be reached, and is not being stopped."""
+    return instance["state"] == "running" and bool(instance.get("ready_at")) and not instance.get("reason")
 
 
 def has_stopped(instance: Instance) -> bool:

@@ -392,6 +392,8 @@ class Sync(TypedDict):
     bytes_total: int | None
     files_done: int
     files_total: int | None
+    bytes_per_second: NotRequired[int | None]
+    seconds_left: NotRequired[int | None]
     verify: NotRequired[bool]
     verified_at: NotRequired[str | None]
     schedule: NotRequired[str | None]
@@ -411,7 +413,7 @@ class Image(TypedDict):
     team: NotRequired[str | None]
     digest: str | None
     bytes: int | None
-    contents: NotRequired[Any]
+    contents: NotRequired[list[str]]
     recipe: NotRequired[Any]
     python: NotRequired[str | None]
     cuda: NotRequired[str | None]

@@ -257,3 +257,210 @@ def why() -> dict[str, Any]:
         "what_helps": ["ask for 6 cards: it would start now"],
         "earliest_start_at": "2026-03-10T13:00:00Z",
     }
+
+
+def instance(name: str = "lab", **changes: Any) -> dict[str, Any]:
+    """An instance on two cards that runs, with a disk and a dataset; ``changes`` replace fields."""
+    return {
+        "id": f"0191-{name}",
+        "number": 31,
+        "name": name,
+        "team": "vision",
+        "account": "wang@example.org",
+        "state": "running",
+        "reason": "",
+        "message": "",
+        "image": "pytorch",
+        "card": "rtx4090",
+        "cards": 2,
+        "fabric": "eth",
+        "zone": "bj1",
+        "tariff": "on_demand",
+        "no_gpu": False,
+        "node": "node-1",
+        "price_hour_micro": 3_320_000,
+        "price_hour": "3.32",
+        "cost_so_far_micro": 1_660_000,
+        "cost_so_far": "1.66",
+        "cards_declared": True,
+        "disks": [
+            {"name": "home", "target": "/data/home", "kind": "shared", "read_only": False,
+             "state": "attached", "message": ""},
+        ],
+        "datasets": ["digits"],
+        "secrets": [],
+        "policy": {"idle_stop": 1800, "ttl_seconds": None, "restart": "elsewhere"},
+        "idle": {"verdict": "active", "since": "2026-03-10T11:59:50Z", "stops_at": None, "warned": False},
+        "created_at": "2026-03-10T10:00:00Z",
+        "started_at": "2026-03-10T11:29:59Z",
+        "ready_at": "2026-03-10T11:30:00Z",
+        "stops_at": "2026-03-10T13:30:00Z",
+        "stopped_at": None,
+        "release_at": None,
+        "ssh": {"host": "gpu.example.org", "port": 2222, "user": name,
+                "command": f"ssh {name}@gpu.example.org -p 2222"},
+        **changes,
+    }  # fmt: skip
+
+
+def stopped(name: str = "lab", **changes: Any) -> dict[str, Any]:
+    """An instance that was stopped by its owner, with its release date."""
+    return instance(
+        name,
+        **{
+            "state": "stopped", "reason": "asked", "node": None, "started_at": None,
+            "ready_at": None, "stops_at": None, "idle": None,
+            "stopped_at": "2026-03-10T11:45:00Z", "release_at": "2026-03-25T11:45:00Z",
+            "disks": [{"name": "home", "target": "/data/home", "kind": "shared", "read_only": False}],
+            **changes,
+        },
+    )  # fmt: skip
+
+
+def instances() -> list[dict[str, Any]]:
+    """One runs, one runs without cards and is idle, one waits, one is stopped."""
+    idle = {"verdict": "warned", "since": "2026-03-10T11:00:00Z", "stops_at": "2026-03-10T12:30:00Z",
+            "warned": True}  # fmt: skip
+    return [
+        instance(),
+        instance(
+            "copying", number=30, no_gpu=True, price_hour="0.498", stops_at=None, idle=idle, disks=[],
+            cost_so_far="0.083",
+        ),
+        instance(
+            "waiting", number=29, state="queued", reason="no_cards", ready_at=None, started_at=None,
+            node=None, stops_at=None, tariff="spot", cost_so_far="0.00", disks=[],
+        ),
+        stopped("baseline", number=28),
+    ]  # fmt: skip
+
+
+def activity() -> list[dict[str, Any]]:
+    """Evidence of a busy instance."""
+    return [
+        {"source": "cards", "last_at": "2026-03-10T11:59:50Z", "detail": "card 0 at 97 %"},
+        {"source": "ssh", "last_at": "2026-03-10T11:40:00Z", "detail": "1 session"},
+        {"source": "jupyter", "last_at": None, "detail": ""},
+    ]
+
+
+def ssh_key(name: str = "laptop", **changes: Any) -> dict[str, Any]:
+    """A key that was used."""
+    return {
+        "id": f"k-{name}",
+        "name": name,
+        "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIF1 wang@laptop",
+        "fingerprint": "SHA256:2QvJ0n2oD5oRr0p6cS0yLqk0mYf9d2kBxXkR0e1c4mE",
+        "created_at": "2026-03-01T00:00:00Z",
+        "last_used_at": "2026-03-10T11:31:00Z",
+        **changes,
+    }
+
+
+def gateway() -> dict[str, Any]:
+    """Where people's ssh goes."""
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFca starverse"
+    return {
+        "host": "gpu.example.org",
+        "port": 2222,
+        "ca_public_key": key,
+        "known_hosts": f"@cert-authority [gpu.example.org]:2222 {key}",
+    }
+
+
+def disk(name: str = "home", **changes: Any) -> dict[str, Any]:
+    """A shared disk of 100 GiB that one instance has; ``changes`` replace fields."""
+    return {
+        "id": f"d-{name}",
+        "name": name,
+        "team": "vision",
+        "account": "wang@example.org",
+        "kind": "shared",
+        "gib": 100,
+        "state": "ready",
+        "message": "",
+        "made_from": None,
+        "created_at": "2026-03-01T00:00:00Z",
+        "deleted_at": None,
+        "restorable_until": None,
+        "used_bytes": 12 * 1024**3,
+        "used_files": 4711,
+        "used_at": "2026-03-10T11:55:00Z",
+        "hard_quota": False,
+        "growing": False,
+        "over_quota": False,
+        "snapshot_schedule": "0 3 * * *",
+        "snapshots_kept": 7,
+        "snapshot_due_at": "2026-03-10T19:00:00Z",
+        "price_month_micro": 20_000_000,
+        "price_month": "20.00",
+        "attachments": [
+            {"instance": "lab", "job": "31", "target": "/data/home", "read_only": False, "state": "attached",
+             "reason": "", "message": ""},
+        ],
+        "instances": [
+            {"instance": "lab", "instance_id": "0191-lab", "target": "/data/home", "read_only": False},
+            {"instance": "baseline", "instance_id": "0191-baseline", "target": "/data/home",
+             "read_only": True},
+        ],
+        **changes,
+    }  # fmt: skip
+
+
+def disks() -> list[dict[str, Any]]:
+    """A shared one in use, a block disk with a Chinese name that is full, one being made."""
+    apart: dict[str, Any] = {"attachments": [], "instances": [], "snapshot_schedule": None}
+    return [
+        disk(),
+        disk("数据库", kind="block", gib=20, used_bytes=20 * 1024**3, hard_quota=True, **apart),
+        disk("new", gib=1024, state="making", used_bytes=None, used_files=None, used_at=None, **apart),
+    ]
+
+
+def disk_prices() -> dict[str, Any]:
+    """The shipped price book's."""
+    return {
+        "block_gib_month": "0.30", "block_gib_month_micro": 300_000, "shared_gib_month": "0.20",
+        "shared_gib_month_micro": 200_000, "free_gib": 50,
+    }  # fmt: skip
+
+
+def snapshot(name: str = "before", **changes: Any) -> dict[str, Any]:
+    """A snapshot that was asked for."""
+    return {
+        "id": f"s-{name}", "name": name, "state": "made", "message": "", "scheduled": False,
+        "bytes": 11 * 1024**3, "gib": 100, "asked_at": "2026-03-09T19:00:00Z",
+        "made_at": "2026-03-09T19:00:04Z", **changes,
+    }  # fmt: skip
+
+
+def sync(state: str = "running", **changes: Any) -> dict[str, Any]:
+    """A copy from a remote that is a quarter through."""
+    return {
+        "id": "y-1", "direction": "pull", "remote": "s3:bucket/数据", "folder": "data", "state": state,
+        "message": "", "bytes_done": 256 * 1024**2, "bytes_total": 1024**3, "files_done": 3,
+        "files_total": 12,
+        "verify": True, "verified_at": None, "schedule": None, "asked_at": "2026-03-10T11:50:00Z",
+        "started_at": "2026-03-10T11:50:01Z", "ended_at": None, **changes,
+    }  # fmt: skip
+
+
+def image(name: str = "pytorch", **changes: Any) -> dict[str, Any]:
+    """An image of the platform that is ready."""
+    return {
+        "id": f"i-{name}",
+        "name": name,
+        "team": None,
+        "kind": "venv",
+        "state": "ready",
+        "message": "",
+        "digest": "sha256:9f2c" + "0" * 60,
+        "bytes": 1_900_000_000,
+        "contents": ["numpy==2.4.0", "torch==2.13.0"],
+        "python": "3.11.9",
+        "cuda": "12.6",
+        "driver_min": "560.28",
+        "asked_at": "2026-03-01T00:00:00Z",
+        "built_at": "2026-03-01T00:03:00Z",
+        **changes,
+    }

@@ -136,6 +136,17 @@ def yes_option() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask. Nobody is asked where no terminal is.")
 
 
+def asked_for_json(ctx: click.Context) -> bool:
+    """Whether ``--json`` is an option of ours on this command line, not a word of somebody else's."""
+    given = click.core.ParameterSource.COMMANDLINE
+    around: click.Context | None = ctx
+    while around is not None:
+        if around.get_parameter_source("as_json") is given:
+            return True
+        around = around.parent
+    return False
+
+
 def consent_option() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """``--yes`` of commands that do nothing without it where no terminal is (:meth:`Session.insist`)."""
     return click.option("--yes", "-y", is_flag=True, help="Do not ask; needed where no terminal is.")

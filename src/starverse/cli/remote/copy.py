@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import click
@@ -57,21 +59,42 @@ def read_place(text: str) -> Remote | InstancePlace | str:
 @yes_option()
 def cp(session: Session, source: str, target: str, yes: bool) -> None:
     here, there = read_place(source), read_place(target)
-    if isinstance(here, Remote) and there == STDOUT:
-        print_file(session, session.client().jobs, here)
-    elif isinstance(here, Remote) and isinstance(there, str):
-        fetch(session, session.client().jobs, here, session.folder / there, yes=yes)
-    elif isinstance(here, str) and isinstance(there, Remote):
-        as_folder = target.endswith(("/", ":", "/.", ":."))
-        send(session, session.client().jobs, session.folder / here, there, as_folder=as_folder)
-    elif isinstance(here, InstancePlace) and isinstance(there, str):
+    if isinstance(here, InstancePlace) and isinstance(there, str):
         _fetch_by_scp(session, here, there, yes=yes)
     elif isinstance(here, str) and isinstance(there, InstancePlace):
         from starverse.cli.remote.instance_ssh import copy_files
 
         copy_files(session, there.name, _local(session, here), there.path, to_instance=True)
+    elif isinstance(here, Remote) and isinstance(there, str):
+        with _explained(session, here.ref):
+            if there == STDOUT:
+                print_file(session, session.client().jobs, here)
+            else:
+                fetch(session, session.client().jobs, here, session.folder / there, yes=yes)
+    elif isinstance(here, str) and isinstance(there, Remote):
+        as_folder = target.endswith(("/", ":", "/.", ":."))
+        with _explained(session, there.ref):
+            send(session, session.client().jobs, session.folder / here, there, as_folder=as_folder)
     else:
         raise click.UsageError("one of FROM and TO is JOB:path or INSTANCE:path, such as 123:out/model.npz")
+
+
+@contextmanager
+def _explained(session: Session, ref: str) -> Iterator[None]:
+    """A number that no job has may be an instance's, which is called by its name here."""
+    from starverse.client.errors import ClientError, Refused
+
+    try:
+        yield
+    except ClientError as error:
+        if error.code != "not_found":
+            raise
+        try:
+            name = session.client().instances.get(ref)["name"]
+        except ClientError:
+            raise error from None
+        detail = f"{ref} is the instance {name}; no job has this number"
+        raise Refused("not_found", detail, hint=f"write {name}:path") from error
 
 
 def _fetch_by_scp(session: Session, here: InstancePlace, there: str, *, yes: bool) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from starverse.cli.remote import exit_codes
 from starverse.cli.remote.commands import Group, command, consent_option
 from starverse.cli.remote.session import Session
-from starverse.cli.remote.tables import columns, render_table
+from starverse.cli.remote.tables import columns, render_table, visible
 from starverse.cli.remote.wording import when
 from starverse.client.packing import size_text
 from starverse.client.shapes import Snapshot
@@ -20,9 +21,17 @@ def group() -> None:
 @command("Take a snapshot of a disk now.", examples=("disk snapshot create home --name before-cleaning",))
 @click.argument("disk", metavar="DISK")
 @click.option("--name", metavar="NAME", help="Default: made from the time.")
-def create(session: Session, disk: str, name: str | None) -> None:
-    made = session.client().disks.take_snapshot(disk, name)
+@click.option("--no-wait", is_flag=True, help="Do not stay until it is made.")
+def create(session: Session, disk: str, name: str | None, no_wait: bool) -> None:
+    disks = session.client().disks
+    made = disks.take_snapshot(disk, name)
+    if not no_wait:
+        made = disks.wait_snapshot(disk, made)
     session.emit(dict(made), lambda: made["name"])
+    if made["state"] == "failed":
+        session.note(f"{made['name']} failed: {visible(made.get('message') or 'no reason was given')}")
+        session.exit_code = exit_codes.FAILURE
+        return
     session.note(
         f"{made['name']} is {made['state']}; a disk from it: "
         f"starverse disk create NAME --size {made['gib']}GiB --from-snapshot {disk}/{made['name']}"
@@ -81,7 +90,7 @@ def rm(session: Session, disk: str, snapshot: str, yes: bool) -> None:
 @click.argument("schedule", metavar="CRON|off")
 @click.option("--keep", type=click.IntRange(1), metavar="N", help="How many of them are kept.")
 def schedule(session: Session, disk: str, schedule: str, keep: int | None) -> None:
-    changes = {"snapshot_schedule": None if schedule == "off" else schedule}
+    changes = {"snapshot_schedule": "" if schedule == "off" else schedule}
     changed = session.client().disks.change(disk, changes | ({"snapshots_kept": keep} if keep else {}))
     session.emit(dict(changed), lambda: changed.get("snapshot_schedule") or "off")
     kept = changed.get("snapshots_kept")

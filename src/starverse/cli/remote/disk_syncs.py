@@ -12,7 +12,7 @@ from starverse.cli.remote.commands import Group, command
 from starverse.cli.remote.quantities import BytesPerSecond
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.tables import columns, render_fields, render_table, visible
-from starverse.cli.remote.wording import when
+from starverse.cli.remote.wording import length, rate_of_bytes, when
 from starverse.client.packing import size_text
 from starverse.client.shapes import Sync
 
@@ -34,7 +34,9 @@ def sync_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         click.option("--folder", default="", metavar="PATH", help="Of the disk; default: all of it."),
         click.option("--secret", metavar="NAME", help="The secret that holds the remote's rclone settings."),
         click.option("--bandwidth", type=BytesPerSecond(), metavar="RATE", help="At most: 20MB a second."),
-        click.option("--verify/--no-verify", default=True, show_default=True, help="Compare afterwards."),
+        click.option(
+            "--verify/--no-verify", default=False, show_default=True, help="Compare every byte afterwards."
+        ),
     )
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,7 +170,9 @@ def _progress(one: Sync) -> str:
     done, total = one.get("bytes_done") or 0, one.get("bytes_total")
     part = f" ({100 * done // total} %)" if total else ""
     of_bytes = f" of {size_text(total)}" if total is not None else ""
-    return f"{one['state']}: {size_text(done)}{of_bytes}{part}, {one.get('files_done') or 0} files"
+    rate, left = rate_of_bytes(one.get("bytes_per_second")), length(one.get("seconds_left"))
+    more = [f"{one.get('files_done') or 0} files", rate, f"{left} left" if left else None]
+    return f"{one['state']}: {size_text(done)}{of_bytes}{part}, {', '.join(filter(None, more))}"
 
 
 @command("End a copy, or a schedule; what was copied stays. The next one goes on from there.")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from starverse.cli.remote import copying
+from starverse.cli.remote import copying, disk_places, exit_codes
 from starverse.cli.remote.commands import LazyCommand, LazyGroup, command, consent_option, yes_option
 from starverse.cli.remote.copying import STDOUT, Remote
 from starverse.cli.remote.month_prices import tell_month_price
@@ -20,6 +20,7 @@ from starverse.client.packing import size_text
 from starverse.client.shapes import Disk
 
 KINDS = ("shared", "block")
+MAKING_SECONDS_MAX = 600.0
 _PLACE = re.compile(r"([^:/]+):(.*)", re.DOTALL)
 _HERE = "starverse.cli.remote"
 
@@ -43,16 +44,26 @@ group = LazyGroup(
 @click.option("--kind", type=click.Choice(KINDS), default="shared", show_default=True)
 @click.option("--size", "gib", type=Gib(), required=True, metavar="SIZE", help="Such as 100GiB.")
 @click.option("--from-snapshot", metavar="DISK/SNAPSHOT", help="Begin as this snapshot, not empty.")
+@click.option("--no-wait", is_flag=True, help="Do not stay until it is ready.")
 @consent_option()
-def create(session: Session, name: str, kind: str, gib: int, from_snapshot: str | None, yes: bool) -> None:
+def create(session: Session, *, no_wait: bool, yes: bool, **asked: Any) -> None:
+    name, kind, gib, from_snapshot = (asked[key] for key in ("name", "kind", "gib", "from_snapshot"))
     tell_month_price(session, kind=kind, gib=gib)
     session.insist(f"Make the {kind} disk {name} of {gib} GiB?", yes=yes)
     request: dict[str, Any] = {"name": name, "kind": kind, "gib": gib}
     if from_snapshot is not None:
         request["from_snapshot"] = _snapshot_id(session, from_snapshot)
-    made = session.client().disks.create(request)
+    disks = session.client().disks
+    made = disks.create(request)
+    if not no_wait:
+        made = disks.wait(made, lambda one: one["state"] != "making", seconds_max=MAKING_SECONDS_MAX)
     session.emit(dict(made), lambda: made["name"])
-    session.note(f"{made['name']} is {made['state']}; plug it in: starverse disk attach {name} INSTANCE")
+    why = f": {visible(made['message'] or '')}" if made.get("message") else ""
+    session.note(f"{made['name']} is {made['state']}{why}")
+    if made["state"] == "failed":
+        session.exit_code = exit_codes.FAILURE
+    else:
+        session.note(f"plug it in: starverse disk attach {name} INSTANCE")
 
 
 def _snapshot_id(session: Session, text: str) -> str:
@@ -164,38 +175,6 @@ def _place_row(place: dict[str, Any]) -> tuple[object, ...]:
 
 
 @command(
-    "Plug a disk into an instance: at once where it runs, and at each of its starts.",
-    examples=("disk attach home lab", "disk attach db lab --path /data/db --read-only"),
-)
-@click.argument("name", metavar="DISK")
-@click.argument("instance", metavar="INSTANCE")
-@click.option("--path", metavar="PATH", help="Default: /data/DISK.")
-@click.option("--read-only", is_flag=True)
-def attach(session: Session, name: str, instance: str, path: str | None, read_only: bool) -> None:
-    request: dict[str, Any] = {"instance": instance, "read_only": read_only}
-    made = session.client().disks.attach(name, request | ({"path": path} if path else {}))
-    _tell_place(session, made, name, instance)
-
-
-@command(
-    "Take a disk out of an instance; what still uses it there is told.", examples=("disk detach home lab",)
-)
-@click.argument("name", metavar="DISK")
-@click.argument("instance", metavar="INSTANCE")
-def detach(session: Session, name: str, instance: str) -> None:
-    made = session.client().disks.detach(name, instance)
-    _tell_place(session, made, name, instance)
-
-
-def _tell_place(session: Session, made: dict[str, Any], name: str, instance: str) -> None:
-    session.emit(made, lambda: "")
-    state, target, message = made.get("state"), made.get("target"), made.get("message")
-    at = f" at {target}" if target and state not in ("detached", "detaching") else ""
-    why = f": {visible(str(message))}" if message else ""
-    session.note(f"{name} is {state or 'to be had'} in {instance}{at}{why}")
-
-
-@command(
     "Give a disk another size; what that costs is said first.", examples=("disk resize home --size 200GiB",)
 )
 @click.argument("name", metavar="DISK")
@@ -207,6 +186,7 @@ def resize(session: Session, name: str, gib: int, yes: bool) -> None:
     tell_month_price(session, kind=found["kind"], gib=gib, instead_of=found["gib"])
     session.insist(f"Make {found['name']} {gib} GiB instead of {found['gib']} GiB?", yes=yes)
     changed = disks.change(found["id"], {"gib": gib})
+    changed = disks.wait(changed, lambda one: not one.get("growing"), seconds_max=MAKING_SECONDS_MAX)
     session.emit(dict(changed), lambda: f"{changed['gib']}")
     session.note(f"{changed['name']} has {changed['gib']} GiB")
 
@@ -276,13 +256,14 @@ def rm(session: Session, name: str, yes: bool) -> None:
     session.note(f"{found['name']} is deleted; for seven days: starverse disk restore {found['id']}")
 
 
-@command("Bring a deleted disk back.", examples=("disk restore home",))
+@command("Bring a deleted disk back.", examples=("disk restore home", "disk restore home --name home-2"))
 @click.argument("name", metavar="DISK")
-def restore(session: Session, name: str) -> None:
-    found = session.client().disks.restore(name)
+@click.option("--name", "new_name", metavar="NAME", help="Where its old name is taken.")
+def restore(session: Session, name: str, new_name: str | None) -> None:
+    found = session.client().disks.restore(name, new_name)
     session.emit(dict(found), lambda: found["name"])
     session.note(f"{found['name']} is back")
 
 
-for each in (create, ls, show, attach, detach, resize, usage, cp, rm, restore):
+for each in (create, ls, show, disk_places.attach, disk_places.detach, resize, usage, cp, rm, restore):
     group.add_command(each)

@@ -15,25 +15,26 @@ NO_GPU = "no_gpu"
 def hours_of(offers: Iterable[Offer], tariff: str, cards: int) -> list[Decimal]:
     """Yuan per hour in each pool that sells the tariff, each value once, lowest first; without a GPU one card
     counts whatever the instance's cards."""
-    counted = 1 if tariff == NO_GPU else cards
+    counted = Decimal(1 if tariff == NO_GPU else cards)
     rates = {
         Decimal(line["rate"]) for offer in offers for line in offer["prices"] if line["tariff"] == tariff
     }
-    return sorted(_EXACT.multiply(rate, Decimal(counted)) for rate in rates)
+    return sorted(_EXACT.multiply(rate, counted) for rate in rates)
 
 
 def price_line(offers: Sequence[Offer], *, card: str, cards: int, tariff: str) -> str | None:
     """``price: 2 x rtx4090, on_demand: CNY 3.32 per hour``; ``None``: no pool sells it."""
-    hours = hours_of(offers, tariff, cards)
+    pools = [offer for offer in offers if offer["card"] == card]
+    hours = hours_of(pools, tariff, cards)
     if not hours:
         return None
     what = f"{cards} x {card}, {tariff}" if tariff != NO_GPU else f"{NO_GPU} ({cards} x {card} stay away)"
-    span = f"CNY {yuan_text(hours[0])}"
+    span = f"CNY {yuan_text(hours[0])} per hour"
     if len(hours) > 1:
-        span += f" to {yuan_text(hours[-1])}, by pool,"
-    changes = sorted({change for offer in offers if (change := offer.get("next_price_change_at"))})
+        span = f"CNY {yuan_text(hours[0])} to {yuan_text(hours[-1])} per hour, by pool"
+    changes = sorted({change for offer in pools if (change := offer.get("next_price_change_at"))})
     until = f" (changes next at {when(changes[0])})" if changes else ""
-    return f"price: {what}: {span} per hour{until}"
+    return f"price: {what}: {span}{until}"
 
 
 def yuan_text(amount: Decimal) -> str:

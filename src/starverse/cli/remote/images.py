@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,27 +75,19 @@ def image_text(one: Image) -> str:
             ("built", when(one.get("built_at"))),
         ]
     )
-    contents = _contents(one.get("contents"))
+    contents = _contents(one.get("contents") or ())
     return f"{head}\n\n{render_table(columns('PACKAGE', 'VERSION'), contents)}" if contents else head
 
 
-def _contents(contents: Any) -> list[tuple[object, ...]]:
-    """Packages as rows, whatever form they come in: ``{name: version}``, objects, or lines."""
-    if isinstance(contents, dict):
-        return [(name, version) for name, version in sorted(contents.items())]
-    rows: list[tuple[object, ...]] = []
-    for each in contents or ():
-        if isinstance(each, dict):
-            rows.append((each.get("name"), each.get("version")))
-        else:
-            name, _, version = str(each).partition("==")
-            rows.append((name, version or None))
-    return rows
+def _contents(contents: Sequence[str]) -> list[tuple[object, ...]]:
+    """``name==version`` lines as rows."""
+    return [(name, version or None) for name, _, version in (line.partition("==") for line in contents)]
 
 
 @command(
-    "Build an image: pinned packages with uv or micromamba, or a container image.",
+    "Build an image: a shipped one by its name alone, pinned packages, or a container image.",
     examples=(
+        "image build pytorch",
         "image build torch-2 torch==2.13.0 numpy",
         "image build mine --requirements requirements.txt --python 3.12",
         "image build sci --kind conda python=3.12 numpy",
@@ -107,9 +99,11 @@ def _contents(contents: Any) -> list[tuple[object, ...]]:
 @click.option("--kind", type=click.Choice(KINDS), default="venv", show_default=True)
 @click.option("--requirements", type=click.Path(path_type=Path), metavar="FILE", help="As pip takes it.")
 @click.option("--ref", metavar="REF", help="Of --kind oci: name and tag or digest.")
+@click.option("--channel", "channels", multiple=True, metavar="NAME", help="Of --kind conda.")
 @click.option("--python", metavar="VERSION", help="Such as 3.12.")
 @click.option("--cuda", metavar="VERSION", help="What it was built for, such as 12.4.")
 @click.option("--driver-min", metavar="VERSION", help="Lowest driver of a node that can run it.")
+@click.option("--shared", is_flag=True, help="For everybody (operators).")
 @click.option("--no-wait", is_flag=True, help="Do not stay until it is built.")
 def build(
     session: Session,
@@ -118,19 +112,23 @@ def build(
     kind: str,
     requirements: Path | None,
     ref: str | None,
+    channels: tuple[str, ...],
+    shared: bool,
     no_wait: bool,
     **needs: str | None,
 ) -> None:
     if (kind == "oci") != (ref is not None):
         raise click.UsageError("--ref REF goes with --kind oci, and with nothing else")
-    recipe: dict[str, Any] = {"kind": kind, **{key: value for key, value in needs.items() if value}}
-    if packages:
-        recipe["packages"] = list(packages)
-    if requirements is not None:
-        recipe["requirements"] = (session.folder / requirements).read_text("utf-8")
-    if ref is not None:
-        recipe["ref"] = ref
-    made = session.client().images.build(name, recipe)
+    given: dict[str, Any] = {
+        "packages": list(packages),
+        "requirements": (session.folder / requirements).read_text("utf-8") if requirements else "",
+        "ref": ref,
+        "channels": list(channels),
+        **needs,
+    }
+    recipe = {key: value for key, value in given.items() if value}
+    shipped = not recipe and kind == "venv"
+    made = session.client().images.build(name, None if shipped else {"kind": kind, **recipe}, shared=shared)
     _follow(session, made, stay=not no_wait)
 
 
@@ -178,7 +176,7 @@ def verify(session: Session, name: str) -> None:
             [
                 ("digest", result.get("digest")),
                 ("state", result.get("state")),
-                *(("fault", fault if isinstance(fault, str) else json.dumps(fault)) for fault in faults),
+                *(("fault", f"{fault.get('path')}: {fault.get('kind')}") for fault in faults),
             ]
         ),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from starverse.cli.remote import openssh
-from starverse.cli.remote.commands import command
+from starverse.cli.remote.commands import asked_for_json, command
 from starverse.cli.remote.openssh import Forwards, Target
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.wording import when
@@ -47,8 +47,9 @@ def reach(session: Session, name: str) -> tuple[Instance, Target]:
     return one, openssh.target_of(one, gateway, place, identities)
 
 
-def words_after(words: tuple[str, ...]) -> list[str]:
+def words_after(session: Session, words: tuple[str, ...]) -> list[str]:
     """The command, without the ``--`` before it; our own options do not stand there."""
+    session.json = asked_for_json(click.get_current_context())
     if words[:1] == ("--",):
         return list(words[1:])
     if words and words[0].startswith("-"):
@@ -71,7 +72,7 @@ def words_after(words: tuple[str, ...]) -> list[str]:
 @click.argument("name", metavar="INSTANCE")
 @click.argument("words", metavar="[-- COMMAND]", nargs=-1, type=click.UNPROCESSED)
 def ssh(session: Session, name: str, words: tuple[str, ...], **given: Any) -> None:
-    command_words = words_after(words)
+    command_words = words_after(session, words)
     _, target = reach(session, name)
     argv = openssh.ssh_argv(target, command_words, Forwards(**given))
     if session.json:
@@ -90,7 +91,7 @@ def ssh(session: Session, name: str, words: tuple[str, ...], **given: Any) -> No
 @click.argument("name", metavar="INSTANCE")
 @click.argument("words", metavar="-- PROGRAM [ARGUMENT]...", nargs=-1, type=click.UNPROCESSED)
 def exec_(session: Session, name: str, words: tuple[str, ...], terminal: bool) -> None:
-    program = words_after(words)
+    program = words_after(session, words)
     if not program:
         raise click.UsageError("say what to run: starverse exec lab -- nvidia-smi -L")
     _, target = reach(session, name)

@@ -9,6 +9,7 @@ from starverse.cli.remote.tables import columns, render_fields, render_table
 from starverse.cli.remote.wording import length, when
 from starverse.client.shapes import Activity, Instance
 
+IDLE_VERDICTS = frozenset({"idle", "warned", "due"})
 WORKSPACE = "/workspace and /root"
 """What an instance's own disk holds."""
 
@@ -37,10 +38,10 @@ def instances_table(found: Sequence[Instance]) -> str:
 
 
 def state_text(one: Instance) -> str:
-    """The state; a running one that cannot be reached yet is starting."""
-    if one["state"] == "running" and not one.get("ready_at"):
-        return "starting"
-    return one["state"] + (f" ({one['reason']})" if one.get("reason") and one["state"] != "running" else "")
+    """The state with its reason; a running one that has a reason is being stopped for it."""
+    if not one.get("reason"):
+        return one["state"]
+    return f"{'stopping' if one['state'] == 'running' else one['state']} ({one['reason']})"
 
 
 def cards_text(one: Instance) -> str:
@@ -55,13 +56,13 @@ def tariff_text(one: Instance) -> str:
 
 def next_text(one: Instance) -> str | None:
     """What comes by itself, and when."""
+    idle = one.get("idle") or {}
+    if one["state"] == "running" and idle.get("stops_at") and idle.get("verdict") in IDLE_VERDICTS:
+        return f"idle, stops {when(idle['stops_at'])}"
     if one["state"] == "running" and one.get("stops_at"):
         return f"stops {when(one['stops_at'])}"
-    idle = one.get("idle") or {}
-    if one["state"] == "running" and idle.get("stops_at"):
-        return f"idle, stops {when(idle['stops_at'])}"
     if one["state"] == "stopped" and one.get("release_at"):
-        return f"released {when(one['release_at'])}"
+        return f"release on {when(one['release_at'])}"
     return None
 
 
@@ -92,7 +93,7 @@ def instance_text(one: Instance, activity: Sequence[Activity] = ()) -> str:
                 ("idle stop", _idle_stop(policy)),
                 ("idle", _idle(one.get("idle") or {})),
                 ("if cards go", _restart(policy)),
-                ("released", when(one.get("release_at"))),
+                ("released on", when(one.get("release_at"))),
                 ("datasets", [f"/dataset/{name}" for name in one.get("datasets") or ()]),
                 ("secrets", one.get("secrets")),
                 ("ssh", ssh.get("command")),
@@ -131,16 +132,14 @@ def _idle_stop(policy: dict[str, Any]) -> str | None:
 
 
 def _idle(idle: dict[str, Any]) -> str | None:
-    """The verdict, since when, and what follows."""
+    """The verdict, the last activity, and what follows without more of it."""
     if not idle.get("verdict"):
         return None
-    since = when(idle.get("since"))
-    stops = when(idle.get("stops_at"))
+    since, stops = when(idle.get("since")), when(idle.get("stops_at"))
     return (
         str(idle["verdict"])
-        + (f" since {since}" if since else "")
-        + (f", stops at {stops}" if stops else "")
-        + (" (warned)" if idle.get("warned") else "")
+        + (f", last active {since}" if since else "")
+        + (f", stops {stops} if nothing is done" if stops else "")
     )
 
 

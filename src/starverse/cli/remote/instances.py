@@ -30,7 +30,11 @@ TARIFFS = ("on_demand", "spot")
 FABRICS = ("ib", "roce", "eth")
 RESTARTS = ("elsewhere", "stay")
 _DISK = re.compile(r"([^:/]+)(?::(/.*?))?(?::(ro|rw))?", re.DOTALL)
-_EXIT_BY_REASON = {"no_cards": exit_codes.NO_CARDS, "no_money": exit_codes.NOT_ENOUGH_MONEY}
+_EXIT_BY_REASON = {
+    "no_cards": exit_codes.NO_CARDS,
+    "no_money": exit_codes.NOT_ENOUGH_MONEY,
+    "disk_in_use": exit_codes.CONFLICT,
+}
 
 
 class DiskPlace(click.ParamType["dict[str, Any]"]):
@@ -235,7 +239,7 @@ def resize(session: Session, name: str, cards: int, card: str | None, wait: bool
     request = {"cards": cards, "wait": bool(wait)} | ({"card": card} if card else {})
     resized = session.client().instances.resize(found["id"], request)
     if running:
-        _after_start(session, resized, stay=wait is not False, cards=cards)
+        _after_start(session, resized, stay=wait is not False)
         return
     session.emit(dict(resized), lambda: resized["name"])
     session.note(f"{resized['name']} has {cards} x {resized.get('card')} at its next start")
@@ -252,25 +256,22 @@ def _tell_price(
     session.note(line or f"no pool sells {model} on {tariff or found['tariff']} now")
 
 
-def _after_start(session: Session, made: Instance, *, stay: bool, cards: int | None = None) -> None:
+def _after_start(session: Session, made: Instance, *, stay: bool) -> None:
     """Stay until it can be reached, or has stopped; Ctrl-C leaves it as it is."""
-    from starverse.client.instances import has_started
-
-    def done(one: Instance) -> bool:
-        return has_started(one) and (cards is None or one["cards"] == cards or one["state"] != "running")
+    from starverse.client.instances import has_started, is_up
 
     found = made
-    if stay and not done(made):
+    if stay and not has_started(made):
         try:
             found = session.client().instances.wait(
-                made["id"], done, on_change=_tell_change(session), on_break=tell_break(session)
+                made["id"], has_started, on_change=_tell_change(session), on_break=tell_break(session)
             )
         except KeyboardInterrupt:
             session.note(f"\n{made['name']} goes on; end it: starverse stop {made['name']}")
             session.exit_code = exit_codes.INTERRUPTED
             return
     session.emit(dict(found), lambda: found["name"])
-    if found["state"] == "running" and found.get("ready_at"):
+    if is_up(found):
         session.note(f"{found['name']} is ready; sign in: starverse ssh {found['name']}")
         if next_text(found):
             session.note(f"it {next_text(found)}")
@@ -304,7 +305,8 @@ def rm(session: Session, names: tuple[str, ...], yes: bool) -> None:
     )
     for one in found:
         instances.remove(one["id"])
-        session.note(f"{one['name']} released")
+        ends = one["state"] in ("running", "queued")
+        session.note(f"{one['name']} {'stops and is released then' if ends else 'is released'}")
     session.emit({"released": [one["name"] for one in found]}, lambda: "")
     refresh_ssh_config(session)
 

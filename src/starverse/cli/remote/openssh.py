@@ -64,10 +64,10 @@ def target_of(one: Instance, gateway: Gateway, known_hosts: Path, identities: Se
     )
 
 
-def options_of(target: Target) -> list[tuple[str, str]]:
-    """What every call has, in the words of ``ssh_config(5)``."""
-    options = [
-        ("UserKnownHostsFile", quoted(str(target.known_hosts))),
+def common_options(known_hosts: Path) -> list[tuple[str, str]]:
+    """What every connection has, in the words of ``ssh_config(5)``."""
+    return [
+        ("UserKnownHostsFile", quoted(str(known_hosts))),
         ("GlobalKnownHostsFile", "/dev/null"),
         ("StrictHostKeyChecking", "yes"),
         ("UpdateHostKeys", "no"),
@@ -75,7 +75,6 @@ def options_of(target: Target) -> list[tuple[str, str]]:
         ("ForwardX11", "no"),
         ("ServerAliveInterval", str(ALIVE_SECONDS)),
     ]
-    return options + [("IdentityFile", quoted(str(path))) for path in target.identities]
 
 
 def ssh_argv(target: Target, command: Sequence[str] = (), forwards: Forwards | None = None) -> list[str]:
@@ -173,4 +172,6 @@ def write_bytes(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def _option_words(target: Target) -> list[str]:
-    return [word for name, value in options_of(target) for word in ("-o", f"{name}={value}")]
+    options = common_options(target.known_hosts)
+    options += [("IdentityFile", quoted(str(path))) for path in target.identities]
+    return [word for name, value in options for word in ("-o", f"{name}={value}")]

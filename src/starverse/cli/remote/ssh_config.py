@@ -18,7 +18,7 @@ import click
 from starverse.cli.remote import openssh
 from starverse.cli.remote.commands import Group, command
 from starverse.cli.remote.instance_ssh import folder_of_keys
-from starverse.cli.remote.openssh import options_of, quoted, target_of, write_if_changed
+from starverse.cli.remote.openssh import common_options, quoted, target_of, write_if_changed
 from starverse.cli.remote.session import Session
 from starverse.client.shapes import Gateway, Instance
 
@@ -54,23 +54,22 @@ class Places:
 
 
 def hosts_text(places: Places, found: Sequence[Instance], gateway: Gateway) -> str:
-    """The included file: one ``Host`` for each instance."""
+    """The included file: a ``Host`` for each instance, and one with what they have in common."""
     parts = [HEAD]
     for one in sorted(found, key=lambda one: one["name"]):
-        if not _PLAIN_NAME.fullmatch(one["name"]):
-            continue
         target = target_of(one, gateway, places.known_hosts)
-        lines = [
-            f"Host {one['name']}{SUFFIX}",
-            f"    HostName {target.host}",
-            f"    Port {target.port}",
-            f"    User {target.user}",
-        ]
-        for name, value in options_of(target):
-            shown = places.spelled(places.known_hosts) if name == "UserKnownHostsFile" else value
-            lines.append(f"    {name} {shown}")
-        parts.append("\n".join(lines) + "\n")
-    return "\n".join(parts)
+        if _PLAIN_NAME.fullmatch(one["name"]):
+            lines = [f"HostName {target.host}", f"Port {target.port}", f"User {target.user}"]
+            parts.append(_host(f"{one['name']}{SUFFIX}", lines))
+    common = [
+        f"{name} {places.spelled(places.known_hosts) if name == 'UserKnownHostsFile' else value}"
+        for name, value in common_options(places.known_hosts)
+    ]
+    return "\n".join([*parts, _host(f"*{SUFFIX}", common)])
+
+
+def _host(pattern: str, lines: Sequence[str]) -> str:
+    return "".join([f"Host {pattern}\n", *(f"    {line}\n" for line in lines)])
 
 
 def include_line(places: Places) -> str:
@@ -157,8 +156,9 @@ def group() -> None:
 def install(session: Session) -> None:
     places = Places(folder_of_keys(session))
     places.folder.mkdir(mode=0o700, exist_ok=True)
+    config = with_include(read_config(places), places)
     count = write_ours(session, places)
-    write_config(places, with_include(read_config(places), places))
+    write_config(places, config)
     session.emit({"path": str(places.ours), "instances": count}, lambda: str(places.ours))
     session.note(f"instances: {count}; now `ssh NAME{SUFFIX}`, scp, rsync and VS Code Remote reach them")
 

@@ -30,6 +30,26 @@ def fill(api: FakeApi) -> None:
     api.on("GET", "/nodes", {"items": examples.nodes(), "next_cursor": None})
     api.on("GET", "/admin/nodes/node-1", examples.nodes()[0])
     api.on("GET", "/admin/nodes", {"items": examples.nodes(), "next_cursor": None})
+    fill_hosts(api)
+
+
+def fill_hosts(api: FakeApi) -> None:
+    """Instances, disks, images, keys."""
+    api.on("GET", "/instances", {"items": examples.instances(), "next_cursor": None})
+    api.on("GET", "/instances/lab", examples.instance())
+    api.on("GET", "/instances/0191-lab/activity", {"items": examples.activity(), "next_cursor": None})
+    api.on("GET", "/instances/baseline", examples.stopped("baseline"))
+    api.on("GET", "/ssh-keys", {"items": [examples.ssh_key()], "next_cursor": None})
+    api.on("GET", "/ssh", examples.gateway())
+    api.on("GET", "/disk-prices", examples.disk_prices())
+    api.on("GET", "/disks", {"items": examples.disks(), "next_cursor": None})
+    api.on("GET", "/disks/home", examples.disk())
+    api.on("GET", "/disks/home/snapshots", {"items": [examples.snapshot()], "next_cursor": None})
+    api.on("GET", "/disks/home/syncs", {"items": [examples.sync()], "next_cursor": None})
+    api.on("GET", "/disks/home/syncs/y-1", examples.sync("succeeded", verified_at="2026-03-10T11:59:00Z"))
+    other = examples.image("实验", team="vision", state="building", digest=None, bytes=None, built_at=None)
+    api.on("GET", "/images", {"items": [examples.image(), other], "next_cursor": None})
+    api.on("GET", "/images/pytorch", examples.image())
 
 
 STARVERSE = {
@@ -44,6 +64,21 @@ STARVERSE = {
     "explain": "explain ch-1",
     "admin_node_ls": "admin node ls",
     "admin_node_show": "admin node show node-1",
+    "ps": "ps",
+    "show": "show lab",
+    "show_stopped": "show baseline",
+    "rm_without_yes": "rm lab baseline",
+    "launch_without_yes": "launch --card rtx4090 --cards 2",
+    "launch_what_nobody_sells": "launch --card h900 --zone bj9",
+    "ssh_key_ls": "ssh-key ls",
+    "disk_ls": "disk ls",
+    "disk_show": "disk show home",
+    "disk_create_without_yes": "disk create data --size 100GiB --kind block",
+    "disk_snapshot_ls": "disk snapshot ls home",
+    "disk_sync_ls": "disk sync ls home",
+    "disk_sync_show": "disk sync show home y-1",
+    "image_ls": "image ls",
+    "image_show": "image show pytorch",
 }
 SLURM = {
     "squeue": "squeue",
