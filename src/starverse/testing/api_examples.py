@@ -425,6 +425,16 @@ def disk_prices() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def disk_usage() -> dict[str, Any]:
+    """Of a disk that is partly free of charge."""
+    return {
+        "name": "home", "kind": "shared", "gib": 100, "used_bytes": 12 * 1024**3, "used_files": 4711,
+        "used_at": "2026-03-10T11:55:00Z", "over_quota": False, "hard_quota": False, "free_gib": 50,
+        "price_month_micro": 10_000_000, "price_month": "10.00", "charged_this_month_micro": 3_010_000,
+        "charged_this_month": "3.01", "charged_until": "2026-03-10T11:00:00Z",
+    }  # fmt: skip
+
+
 def snapshot(name: str = "before", **changes: Any) -> dict[str, Any]:
     """A snapshot that was asked for."""
     return {

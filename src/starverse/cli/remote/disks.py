@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ from starverse.client.shapes import Disk
 
 KINDS = ("shared", "block")
 MAKING_SECONDS_MAX = 600.0
+GIB = 1024**3
 _PLACE = re.compile(r"([^:/]+):(.*)", re.DOTALL)
 _HERE = "starverse.cli.remote"
 
@@ -154,7 +156,7 @@ def disk_text(one: Disk) -> str:
     return f"{head}\n\n{render_table(columns('AT', 'PATH', 'ACCESS', 'STATE', 'MESSAGE'), rows)}"
 
 
-def _limit(one: Disk) -> str | None:
+def _limit(one: Mapping[str, Any]) -> str | None:
     """What keeps it from holding more than its size."""
     if one.get("hard_quota") is None:
         return None
@@ -195,19 +197,25 @@ def resize(session: Session, name: str, gib: int, yes: bool) -> None:
 @click.argument("name", metavar="DISK")
 def usage(session: Session, name: str) -> None:
     found = session.client().disks.usage(name)
-    session.emit(found, lambda: render_fields([_usage_field(key, value) for key, value in found.items()]))
+    session.emit(found, lambda: usage_text(found))
 
 
-def _usage_field(name: str, value: Any) -> tuple[str, object]:
-    """A field as it came, in words: sizes and times as people read them."""
-    title = name.removesuffix("_bytes").removesuffix("_at").replace("_", " ")
-    if isinstance(value, (dict, list)):
-        return title, None
-    if name.endswith("_bytes") or name == "bytes":
-        return title, size_text(int(value)) if value is not None else None
-    if name.endswith("_at"):
-        return title, when(value)
-    return title, value
+def usage_text(found: dict[str, Any]) -> str:
+    """What ``disk usage`` prints."""
+    used, free, gib = found.get("used_bytes"), found.get("free_gib") or 0, found["gib"]
+    until = when(found.get("charged_until"))
+    return render_fields(
+        [
+            ("disk", f"{found['name']} ({found['kind']})"),
+            ("size", f"{gib} GiB" + (f", {free} of them free of charge" if free else "")),
+            ("used", f"{size_text(used)} ({100 * used // (gib * GIB)} %)" if used is not None else None),
+            ("files", found.get("used_files")),
+            ("counted", when(found.get("used_at"))),
+            ("limit", _limit(found)),
+            ("price", f"CNY {found['price_month']} per month"),
+            ("this month", f"CNY {found['charged_this_month']}" + (f", up to {until}" if until else "")),
+        ]
+    )
 
 
 @command(

@@ -64,7 +64,9 @@ def wait_option() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def policy_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """When it stops by itself, and what follows when its cards go."""
     options = (
-        click.option("--ttl", type=Length(), metavar="TIME", help="Stop this long after a start: 2h, 90m."),
+        click.option(
+            "--ttl", type=Length(), metavar="TIME", help="Stop this long after a start: 2h; 0: never."
+        ),
         click.option(
             "--idle-stop",
             type=IdleStop(),
@@ -107,7 +109,9 @@ def policy_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     metavar="NAME[:/path][:ro]",
     help="Default: /data/NAME.",
 )
-@click.option("--secret", "secrets", multiple=True, metavar="NAME", help="As a file inside.")
+@click.option(
+    "--secret", "secrets", multiple=True, metavar="NAME", help="The file /run/starverse/secrets/NAME."
+)
 @click.option("--tariff", type=click.Choice(TARIFFS), default="on_demand", show_default=True)
 @click.option("--price-max", type=Amount(), metavar="YUAN", help="Highest price of a card-hour (spot).")
 @click.option("--fabric", type=click.Choice(FABRICS))
@@ -137,7 +141,7 @@ def _request(asked: dict[str, Any]) -> dict[str, Any]:
     return {
         names.get(name, name): list(value) if isinstance(value, tuple) else value
         for name, value in asked.items()
-        if value not in (None, ())
+        if value not in (None, ()) and (name, value) != ("ttl", 0)
     }
 
 
@@ -323,13 +327,19 @@ def _loss(one: Instance) -> str:
 
 
 @command(
-    "Copy a stopped instance, its disk included; the copy is stopped and costs nothing.",
+    "Copy a stopped instance with its files; shared disks are had by both, block disks by the first alone.",
     examples=("clone lab --name lab-2",),
 )
 @click.argument("name", metavar="INSTANCE")
 @click.option("--name", "new_name", metavar="NAME", help="Default: made for you.")
-def clone(session: Session, name: str, new_name: str | None) -> None:
-    made = session.client().instances.clone(name, new_name)
+@click.option("--no-wait", is_flag=True, help="Do not stay until its files are copied.")
+def clone(session: Session, name: str, new_name: str | None, no_wait: bool) -> None:
+    instances = session.client().instances
+    made = instances.clone(name, new_name)
+    if not no_wait:
+        made = instances.wait(
+            made["id"], lambda one: one.get("reason") != "cloning", on_break=tell_break(session)
+        )
     session.emit(dict(made), lambda: made["name"])
     session.note(f"{made['name']} is a copy of {name}; start it: starverse start {made['name']}")
     refresh_ssh_config(session)

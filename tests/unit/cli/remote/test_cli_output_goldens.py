@@ -44,6 +44,7 @@ def fill_hosts(api: FakeApi) -> None:
     api.on("GET", "/disk-prices", examples.disk_prices())
     api.on("GET", "/disks", {"items": examples.disks(), "next_cursor": None})
     api.on("GET", "/disks/home", examples.disk())
+    api.on("GET", "/disks/home/usage", examples.disk_usage())
     api.on("GET", "/disks/home/snapshots", {"items": [examples.snapshot()], "next_cursor": None})
     api.on("GET", "/disks/home/syncs", {"items": [examples.sync()], "next_cursor": None})
     api.on("GET", "/disks/home/syncs/y-1", examples.sync("succeeded", verified_at="2026-03-10T11:59:00Z"))
@@ -73,6 +74,7 @@ STARVERSE = {
     "ssh_key_ls": "ssh-key ls",
     "disk_ls": "disk ls",
     "disk_show": "disk show home",
+    "disk_usage": "disk usage home",
     "disk_create_without_yes": "disk create data --size 100GiB --kind block",
     "disk_snapshot_ls": "disk snapshot ls home",
     "disk_sync_ls": "disk sync ls home",

@@ -221,10 +221,13 @@ def test_removing_names_what_is_lost_and_what_is_kept(api: FakeApi, line: Comman
 
 
 def test_a_clone_an_extension_and_a_new_name(api: FakeApi, line: CommandLine) -> None:
-    api.on("POST", "/instances/lab:clone", Reply(201, examples.stopped("lab-2")))
+    api.on("POST", "/instances/lab:clone", Reply(201, examples.stopped("lab-2", reason="cloning")))
+    copying, there = (examples.stopped("lab-2", reason=reason) for reason in ("cloning", "new"))
+    api.on("GET", "/instances/0191-lab-2", copying, there)
     api.on("POST", "/instances/lab:extend", examples.stopped(release_at="2026-04-10T00:00:00Z"))
     api.on("PATCH", "/instances/lab", examples.instance("atelier"))
     assert line.run("clone", "lab", "--name", "lab-2").out == "lab-2\n"
+    assert len(api.requests("GET", "/instances/0191-lab-2")) == 2
     assert line.run("extend", "lab", "--days", "30").err == "lab is kept until 2026-04-10 00:00:00Z\n"
     assert line.run("set", "lab", "--name", "atelier").code == 0
     bodies = [seen.json for seen in api.seen if seen.method in ("POST", "PATCH")]
