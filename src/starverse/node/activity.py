@@ -98,9 +98,9 @@ def compare(before: Sample, after: Sample) -> list[Evidence]:
     return found
 
 
-def next_look_seconds(sample: Sample) -> float:
+def next_look_seconds(sample: Sample, usual: float = SAMPLE_SECONDS) -> float:
     """How long to wait until the next one."""
-    return SAMPLE_SECONDS * max(1.0, len(sample.processes) / _PROCESSES_SLOW)
+    return usual * max(1.0, len(sample.processes) / _PROCESSES_SLOW)
 
 
 def read_processes(ours: Collection[int], proc: str = "/proc") -> dict[int, Usage]:

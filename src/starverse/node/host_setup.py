@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from starverse.node.activity import SAMPLE_SECONDS
 from starverse.node.instance_agent import SSHD
 from starverse.node.limits import CgroupSupport, find_cgroups
 
@@ -42,7 +43,8 @@ class HostSetup:
     """``bwrap`` ``""``: not there. ``python_folders`` are shown read-only at their own paths inside.
 
     ``etc`` is the folder shown as ``/etc``, ``shims`` the one that becomes ``/run/starverse/bin`` (``""``:
-    none). ``sshd`` is its path, ``""``: not there.
+    none). ``sshd`` is its path, ``""``: not there. ``look_seconds``: how often instances are looked
+    at for evidence of use.
     """
 
     bwrap: str
@@ -53,6 +55,7 @@ class HostSetup:
     shims: str
     cgroups: CgroupSupport
     sshd: str = ""
+    look_seconds: float = SAMPLE_SECONDS
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

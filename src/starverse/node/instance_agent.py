@@ -78,7 +78,7 @@ class Agent:
     """``run`` is the folder with ``agent.sock`` and ``ssh/``, ``packages`` the one in which ``starverse``
     lies; ``own_network``: the sandbox has interfaces of its own."""
 
-    def __init__(self, run: str, packages: str, *, own_network: bool) -> None:
+    def __init__(self, run: str, packages: str, look_seconds: float, *, own_network: bool) -> None:
         self._packages = packages
         self._config = f"{run}/ssh/sshd_config"
         self._launcher = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -89,7 +89,7 @@ class Agent:
         self._said, self._saying = os.pipe()
         self._unfinished = b""
         self._look_at = 0.0
-        self._watch = Watch(self._tell, own_network=own_network)
+        self._watch = Watch(self._tell, look_seconds, own_network=own_network)
 
     def begin(self) -> bool:
         """Have the configuration checked; answers whether connections can be taken."""
@@ -220,8 +220,9 @@ class Agent:
 class Watch:
     """Looks for evidence of use every few seconds; what it costs to begin comes after the start."""
 
-    def __init__(self, tell: Callable[[bytes], None], *, own_network: bool) -> None:
+    def __init__(self, tell: Callable[[bytes], None], look_seconds: float, *, own_network: bool) -> None:
         self._send = tell
+        self._look_seconds = look_seconds
         self._own_network = own_network
         self._ours = (1, os.getppid(), os.getpid())
         self._before: Sample | None = None
@@ -237,7 +238,7 @@ class Watch:
         for found in compare(self._before, now) if self._before is not None else ():
             self.tell(found.source, found.at, found.detail)
         self._before = now
-        self.due = time.monotonic() + next_look_seconds(now)
+        self.due = time.monotonic() + next_look_seconds(now, self._look_seconds)
         if self._asking.acquire(blocking=False):
             _thread.start_new_thread(self._ask_jupyter, ())
 
@@ -293,8 +294,8 @@ def _take_up_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def main(run: str, packages: str, network: str) -> int:
-    agent = Agent(run, packages, own_network=network != "host")
+def main(run: str, packages: str, network: str, look_seconds: str) -> int:
+    agent = Agent(run, packages, float(look_seconds), own_network=network != "host")
     if not agent.begin():
         return 1
     sys.path.append(packages)  # from here on what is needed now and then comes from our own package

@@ -21,6 +21,7 @@ from starverse.engines.folders.engine import FolderEngine, OpenChannel
 from starverse.engines.folders.shims import write_shims
 from starverse.engines.local.cleaning import clean_up
 from starverse.engines.local.starting import LauncherStarter
+from starverse.node.activity import SAMPLE_SECONDS
 from starverse.node.cards.source import CardSource
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup, find_host_setup
@@ -31,7 +32,7 @@ class LocalEngine(FolderEngine):
     """Runs everything on this machine.
 
     ``driver`` is the sandbox that workloads are asked to run in: what it does not isolate is among what the
-    engine says that it cannot do.
+    engine says that it cannot do. ``look_seconds``: how often instances are looked at for evidence of use.
     """
 
     def __init__(
@@ -42,10 +43,12 @@ class LocalEngine(FolderEngine):
         use_zygote: bool = True,
         driver: str = "bwrap",
         open_channel: OpenChannel | None = None,
+        look_seconds: float = SAMPLE_SECONDS,
     ) -> None:
         super().__init__(data, open_channel)
         self._driver = driver
         self._cards = cards
+        self._look_seconds = look_seconds
         self._starter = LauncherStarter(self._sandbox / "zygote.log", use_zygote=use_zygote)
         self._host: HostSetup | None = None
         self._in_use: IO[str] | None = None
@@ -92,7 +95,9 @@ class LocalEngine(FolderEngine):
             if self._host is None:
                 shims = write_shims(self._sandbox / "shims", sys.executable)
                 names = tuple(node.node_id for node in self._cards.probe())
-                self._host = replace(find_host_setup(self._sandbox, names), shims=str(shims))
+                self._host = replace(
+                    find_host_setup(self._sandbox, names), shims=str(shims), look_seconds=self._look_seconds
+                )
             return self._host
 
     def _remove_old_etc(self) -> None:

@@ -196,6 +196,7 @@ def supervisor_command(start: Start) -> list[str]:
     if start.spec.interactive:
         script = [inside.AGENT, compiled_file(instance_agent), PLACES.run]
         script += [str(Path(instance_agent.__file__).parents[2]), start.spec.network]
+        script += [str(start.host.look_seconds)]
     return [start.host.python, "-I", "-S", compiled_file(inside), *numbers, folder, *script]
 
 
