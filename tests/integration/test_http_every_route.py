@@ -29,7 +29,6 @@ OWN = {
     ("GET", "/teams"): None,
     ("POST", "/teams"): {"name": "audio"},
     ("GET", "/offers"): None,
-    ("GET", "/disk-prices"): None,
     ("GET", "/nodes"): None,
     ("GET", "/limits"): None,
     ("POST", "/quotes"): {},
@@ -46,6 +45,9 @@ OWN = {
     ("POST", "/topups"): {"amount": "1.00"},
     ("PUT", "/folders/{folder_id}"): None,
     ("GET", "/bill"): None,
+    ("GET", "/disks"): None,
+    ("POST", "/disks"): {"name": "home", "gib": 1},
+    ("GET", "/disk-prices"): None,
     ("GET", "/secrets"): None,
     ("PUT", "/secrets/{secret_name}"): {"value": "own"},
     ("DELETE", "/sessions/current"): None,
@@ -134,6 +136,7 @@ def belongings(site: Site) -> tuple[Person, dict[str, str]]:
         "secret_name": "KEY",
         "disk_ref": disk.id,
         "sync_id": given_sync(site, disk).id,
+        "snapshot_ref": owner.post(f"/disks/{disk.id}/snapshots", {"name": "before"})["id"],
         "token_id": owner.post("/tokens", {"name": "nightly"})["id"],
         "name": "vision",
         "email": owner.email,
@@ -163,6 +166,10 @@ def test_what_belongs_to_another_team_answers_404_on_every_route(
         body: dict[str, Any] | None = None
         if path.endswith("/members") and method == "POST":
             body = {"email": "stranger@example.org"}
+        if path.endswith((":attach", ":detach")):
+            body = {"instance": "gpu"}
+        if path.endswith("/snapshots") or path == "/disks/{disk_ref}":
+            body = {}
         if path.endswith("/syncs") and method == "POST":
             body = {"direction": "pull", "remote": ":http,url='http://127.0.0.1':"}
         answer = stranger.client.request(method, target, json=body)

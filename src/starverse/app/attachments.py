@@ -72,10 +72,16 @@ def begin_end(connection: Connection, allocation_id: str, now: datetime) -> None
             )
 
 
-def finish_end(connection: Connection, allocation_id: str, now: datetime) -> None:
-    """Nothing of the run is left on its nodes: nobody has its disks. In the transaction that records that."""
-    for one in attachments.open_of_allocation(connection, allocation_id):
-        move_on(connection, one, AttachmentState.DETACHED, ended_at=now)
+def record_cleaned(platform: Platform, allocation_id: str) -> None:
+    """Nothing of an ended run is left on its nodes: nobody has its disks. Both in one transaction."""
+
+    def act(connection: Connection) -> None:
+        now = platform.clock.now()
+        allocations.note_cleaned(connection, allocation_id, now)
+        for one in attachments.open_of_allocation(connection, allocation_id):
+            move_on(connection, one, AttachmentState.DETACHED, ended_at=now)
+
+    platform.database.write_retrying(act)
 
 
 def wanted_plugs(connection: Connection, platform: Platform, allocation_id: str) -> tuple[Plug, ...]:

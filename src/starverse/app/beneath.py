@@ -18,8 +18,8 @@ from starverse.app.archives import DEPTH_MAX
 from starverse.domain.errors import Conflict, FieldFault, Invalid, NotFound
 
 LINKS_MAX = 40
-SEEN_AS = "workspace"
-"""The first part of the path under which a workload sees the folder."""
+SEEN_AS = ("workspace",)
+"""The path under which a workload sees a job's folder."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -36,9 +36,12 @@ class Entry:
 
 
 @contextmanager
-def open_entry(root: Path, path: str) -> Iterator[int]:
-    """A descriptor of a file or folder for reading; raises :class:`NotFound`, also for what is neither."""
-    with _reached(root, path) as (folder, name):
+def open_entry(root: Path, path: str, seen_as: tuple[str, ...] = SEEN_AS) -> Iterator[int]:
+    """A descriptor of a file or folder for reading; raises :class:`NotFound`, also for what is neither.
+
+    ``seen_as`` is the path under which workloads see the root: where their absolute links begin.
+    """
+    with _reached(root, path, seen_as) as (folder, name):
         try:
             descriptor = os.open(name, _READ, dir_fd=folder)
         except OSError as error:
@@ -98,6 +101,28 @@ def new_file(root: Path, path: str, owner: int | None, aside: Path) -> Iterator[
         os.close(here)
 
 
+def take_out(root: Path, path: str, aside: Path, seen_as: tuple[str, ...] = SEEN_AS) -> None:
+    """Take a file, a link or a folder with all in it out of a folder, at once; it lies at ``aside`` then.
+
+    A link is taken, not what it leads to. ``aside`` is a name as of :func:`new_file`. Raises
+    :class:`NotFound`.
+    """
+    parts = clean_parts(path)
+    if not parts:
+        raise Invalid(faults=[FieldFault("path", path[:200], "the path of a file or folder in it")])
+    with _reached(root, "/".join(parts[:-1]), seen_as) as (above, name):
+        try:
+            folder = os.open(name, _FOLDER, dir_fd=above)
+        except OSError as error:
+            raise _missing(path) from error
+        try:
+            os.rename(parts[-1], aside, src_dir_fd=folder)
+        except OSError as error:
+            raise _missing(path) from error
+        finally:
+            os.close(folder)
+
+
 def clean_parts(path: str) -> list[str]:
     """The parts of a relative path without empty ones and dots; raises :class:`Invalid` for ``..``."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
@@ -125,7 +150,7 @@ def _step_into(here: int, part: str, path: str, owner: int | None) -> int:
 
 
 @contextmanager
-def _reached(root: Path, path: str) -> Iterator[tuple[int, str]]:
+def _reached(root: Path, path: str, seen_as: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     """The open folder that really holds ``path``, and its name in it (``.``: the root)."""
     pending = clean_parts(path)
     try:
@@ -147,7 +172,7 @@ def _reached(root: Path, path: str) -> Iterator[tuple[int, str]]:
                 raise _missing(path) from error
             if stat.S_ISLNK(status.st_mode):
                 links += 1
-                pending = _after_link(way, part, path, links) + pending
+                pending = _after_link(way, part, path, links, seen_as) + pending
             elif pending:
                 if len(way) > DEPTH_MAX:
                     raise NotFound(f"{_shown(path)} leads through more than {DEPTH_MAX} folders.")
@@ -161,7 +186,7 @@ def _reached(root: Path, path: str) -> Iterator[tuple[int, str]]:
             os.close(descriptor)
 
 
-def _after_link(way: list[int], part: str, path: str, links: int) -> list[str]:
+def _after_link(way: list[int], part: str, path: str, links: int, seen_as: tuple[str, ...]) -> list[str]:
     """The steps a link stands for; an absolute one starts again at the root."""
     if links > LINKS_MAX:
         raise NotFound(f"{_shown(path)} runs through too many links.")
@@ -171,11 +196,11 @@ def _after_link(way: list[int], part: str, path: str, links: int) -> list[str]:
         raise _missing(path) from error
     steps = [step for step in target.split("/") if step not in ("", ".")]
     if target.startswith("/"):
-        if steps[:1] != [SEEN_AS]:
+        if tuple(steps[: len(seen_as)]) != seen_as:
             raise _leads_out(path)
         while len(way) > 1:
             os.close(way.pop())
-        steps = steps[1:]
+        steps = steps[len(seen_as) :]
     return steps
 
 
@@ -199,7 +224,7 @@ def _missing(path: str) -> NotFound:
 
 
 def _leads_out(path: str) -> NotFound:
-    return NotFound(f"{_shown(path)} leads out of the job's folder; it is not followed.")
+    return NotFound(f"{_shown(path)} leads out of the folder; it is not followed.")
 
 
 def _shown(path: str) -> str:

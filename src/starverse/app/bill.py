@@ -18,6 +18,8 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from starverse.app import jobs as job_cases
+from starverse.app.bill_views import BookRef, ChargeTransfer, show_transfer
+from starverse.app.disk_bill import DiskChargeView, DiskExplanation, disk_charges, explain_disk_charge
 from starverse.app.identity import Identity
 from starverse.app.job_views import lost_seconds
 from starverse.app.platform import Platform
@@ -95,7 +97,8 @@ class OpenEstimate:
 
 @dataclass(frozen=True, slots=True)
 class BillView:
-    """``rounded`` is ``total`` to the fen; ``rounding`` the difference; ``credit_back`` came back."""
+    """``rounded`` is ``total`` to the fen; ``rounding`` the difference; ``credit_back`` came back. ``disks``
+    are on the bill of a month alone; they cost the same on demand."""
 
     team: str
     total: Money
@@ -110,28 +113,8 @@ class BillView:
     on_demand_total: Money
     saved: Money
     charges: tuple[ChargeView, ...]
+    disks: tuple[DiskChargeView, ...]
     open: tuple[OpenEstimate, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BookRef:
-    """A price-book version that a charge used."""
-
-    id: str
-    effective_from: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ChargeTransfer:
-    """Money that moved for a charge."""
-
-    id: str
-    at: datetime
-    kind: str
-    purpose: str
-    debit: str
-    credit: str
-    amount: Money
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +153,12 @@ def show_bill(platform: Platform, identity: Identity, wanted: BillFilter) -> Bil
         shown = _views(connection, found, books)
         back = total([given.amount for given in _credit_backs(connection, chosen, found)])
         lost = _lost_work(connection, found)
+        of_all = ended is not None and wanted.job is None and wanted.label is None
+        stored = disk_charges(connection, identity.team_id, ended) if of_all and ended else ()
         running: tuple[OpenEstimate, ...] = ()
         if ended is None or ended[0] < now <= ended[1]:
             running = _open_estimates(connection, chosen, books, now)
-    return _bill(identity.team_name, shown, back, lost, running)
+    return _bill(identity.team_name, shown, stored, back, lost, running)
 
 
 def _span_of(wanted: BillFilter, now: datetime, zone: str) -> tuple[datetime, datetime] | None:
@@ -188,20 +173,22 @@ def _span_of(wanted: BillFilter, now: datetime, zone: str) -> tuple[datetime, da
 def _bill(
     team: str,
     shown: tuple[ChargeView, ...],
+    stored: tuple[DiskChargeView, ...],
     credit_back: Money,
     lost: int,
     running: tuple[OpenEstimate, ...],
 ) -> BillView:
-    amounts = [charge.total for charge in shown]
+    every: tuple[ChargeView | DiskChargeView, ...] = (*shown, *stored)
+    amounts = [charge.total for charge in every]
     amount, (rounded, rounding) = total(amounts), statement_total(amounts)
-    on_demand = total([charge.on_demand for charge in shown])
+    on_demand = total([charge.on_demand for charge in shown] + [charge.total for charge in stored])
     return BillView(
         team=team,
         total=amount,
-        coupon=total([charge.coupon for charge in shown]),
-        credit=total([charge.credit for charge in shown]),
-        cash=total([charge.cash for charge in shown]),
-        written_off=total([charge.written_off for charge in shown]),
+        coupon=total([charge.coupon for charge in every]),
+        credit=total([charge.credit for charge in every]),
+        cash=total([charge.cash for charge in every]),
+        written_off=total([charge.written_off for charge in every]),
         credit_back=credit_back,
         rounding=rounding,
         rounded=rounded,
@@ -209,14 +196,18 @@ def _bill(
         on_demand_total=on_demand,
         saved=on_demand - amount,
         charges=shown,
+        disks=stored,
         open=running,
     )
 
 
-def explain_charge(platform: Platform, identity: Identity, charge_id: str) -> Explanation:
+def explain_charge(platform: Platform, identity: Identity, charge_id: str) -> Explanation | DiskExplanation:
     """Every figure behind one charge; raises :class:`NotFound` for another team's."""
     with platform.database.read() as connection:
         found = charges.get_charge(connection, charge_id)
+        stored = explain_disk_charge(connection, identity.team_id, charge_id)
+        if stored is not None:
+            return stored
         if found is None or found.team_id != identity.team_id:
             raise NotFound(f"There is no charge {charge_id[:80]!r} in team {identity.team_name}.")
         books = metering.load_books(connection).books
@@ -382,15 +373,7 @@ def _transfers(connection: Connection, charge: StoredCharge) -> tuple[ChargeTran
     held = {hold.hour: hold.id for hold in metering.holds_of(connection, charge.allocation_id)}
     prefix = f"{held.get(charge.hour, '')}:"
     return tuple(
-        ChargeTransfer(
-            id=stored.transfer.id,
-            at=stored.recorded_at,
-            kind=stored.transfer.kind.value,
-            purpose=stored.transfer.purpose.value,
-            debit=stored.transfer.debit.partition(":")[0],
-            credit=stored.transfer.credit.partition(":")[0],
-            amount=stored.transfer.amount,
-        )
+        show_transfer(stored)
         for stored in ledger.transfers_of_subject(connection, charge.allocation_id)
         if stored.transfer.id.startswith(prefix)
     )

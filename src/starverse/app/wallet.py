@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from sqlalchemy import Connection
 
+from starverse.app.disk_metering import burn_per_hour as disk_burn
 from starverse.app.funding import terms_of
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
@@ -40,7 +41,7 @@ class GiftView:
 @dataclass(frozen=True, slots=True)
 class WalletView:
     """``free`` is credit and cash that no hold keeps back; ``burn`` is micro-yuan an hour of what runs now;
-    ``runway_seconds`` ``None``: nothing runs."""
+    ``runway_seconds`` ``None``: nothing costs anything."""
 
     team: str
     cash: Money
@@ -101,8 +102,8 @@ def wallet_view(connection: Connection, team_id: TeamId, team_name: str, now: da
 
 
 def burn_of(connection: Connection, team_id: TeamId, books: PriceBooks, now: datetime) -> Fraction:
-    """Micro-yuan an hour that the team's running allocations cost at this instant."""
-    burn = Fraction(0)
+    """Micro-yuan an hour that the team's running allocations and its disks cost at this instant."""
+    burn = disk_burn(connection, team_id, books, now)
     for allocation in allocations.open_ones(connection):
         if allocation.team_id == team_id and allocation.card_model is not None:
             terms = terms_of(connection, allocation)

@@ -44,10 +44,12 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Where a job's files are; ``owner`` is the Unix user that new ones belong to."""
+    """Where files are; ``owner`` is the Unix user that new ones belong to, ``seen_as`` the path under which
+    workloads see them."""
 
     root: Path
     owner: int | None
+    seen_as: tuple[str, ...] = beneath.SEEN_AS
 
 
 class OpenFile:
@@ -55,7 +57,9 @@ class OpenFile:
 
     def __init__(self, workspace: Workspace, path: str) -> None:
         self._stack = ExitStack()
-        self._descriptor = self._stack.enter_context(beneath.open_entry(workspace.root, path))
+        self._descriptor = self._stack.enter_context(
+            beneath.open_entry(workspace.root, path, workspace.seen_as)
+        )
         status = os.fstat(self._descriptor)
         self.is_folder = stat.S_ISDIR(status.st_mode)
         self.bytes = status.st_size
@@ -105,7 +109,7 @@ def list_files(
 ) -> Page[FileEntry]:
     """What is in a folder (of a file: itself), by name, those after ``cursor``."""
     normal = "/".join(beneath.clean_parts(path))
-    with beneath.open_entry(workspace.root, normal) as descriptor:
+    with beneath.open_entry(workspace.root, normal, workspace.seen_as) as descriptor:
         status = os.fstat(descriptor)
         if not stat.S_ISDIR(status.st_mode):
             own = beneath.Entry(normal, "file", status.st_size, status.st_mtime)
@@ -117,11 +121,14 @@ def list_files(
 
 
 class NewFile:
-    """A file on its way in, capped like a submit folder."""
+    """A file on its way in, capped like a submit folder, or to ``bytes_max``."""
 
-    def __init__(self, platform: Platform, workspace: Workspace, path: str) -> None:
+    def __init__(
+        self, platform: Platform, workspace: Workspace, path: str, bytes_max: int | None = None
+    ) -> None:
         require_space(platform, 0)
-        self._cap = platform.settings.folder_bytes_max
+        self._cap = platform.settings.folder_bytes_max if bytes_max is None else bytes_max
+        self._hint = "use a dataset or a disk" if bytes_max is None else "that is all there is room for"
         self._platform = platform
         self._stack = ExitStack()
         aside = workspace.root.with_name(f".incoming-{secrets.token_hex(8)}")
@@ -133,11 +140,16 @@ class NewFile:
         """Take in more; raises :class:`TooLarge` over the cap."""
         self._bytes += len(piece)
         if self._bytes > self._cap:
-            raise TooLarge(f"The file is over {self._cap // 1024**2} MiB; use a dataset or a disk.")
+            raise TooLarge(f"The file is over {self._cap // 1024**2} MiB; {self._hint}.")
         require_space(self._platform, len(piece))
         view = memoryview(piece)
         while view:
             view = view[os.write(self._descriptor, view) :]
+
+    @property
+    def bytes(self) -> int:
+        """What came so far."""
+        return self._bytes
 
     def finish(self) -> None:
         """Put it in its place."""

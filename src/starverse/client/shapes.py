@@ -240,6 +240,7 @@ class Bill(TypedDict):
     on_demand_total_micro: int
     saved_micro: int
     charges: list[Charge]
+    disks: NotRequired[list[dict[str, Any]]]
     open: list[dict[str, Any]]
 
 

@@ -20,6 +20,7 @@ from starverse.http import (
     admin,
     bill,
     datasets,
+    disks,
     fabric,
     files,
     health,
@@ -60,6 +61,7 @@ _ROUTERS = (
     images.router,
     ssh_keys.router,
     secrets.router,
+    disks.router,
     syncs.router,
 )
 

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Query
 
 from starverse.app import bill
 from starverse.app.bill import BillFilter
-from starverse.http.schemas_money import BillOut, ExplanationOut
+from starverse.app.disk_bill import DiskExplanation
+from starverse.http.schemas_money import BillOut, DiskExplanationOut, ExplanationOut
 from starverse.http.security import PlatformDep, TeamCaller
 
 router = APIRouter(tags=["money"])
@@ -27,6 +28,12 @@ def show_bill(
 
 
 @router.get("/charges/{charge_id}")
-def explain_charge(charge_id: str, platform: PlatformDep, identity: TeamCaller) -> ExplanationOut:
-    """A charge with its arithmetic in words, its price books and its transfers."""
-    return ExplanationOut.made(bill.explain_charge(platform, identity, charge_id))
+def explain_charge(
+    charge_id: str, platform: PlatformDep, identity: TeamCaller
+) -> ExplanationOut | DiskExplanationOut:
+    """A charge with its arithmetic in words, its price books and its transfers; ``subject`` is ``allocation``
+    or ``disk``."""
+    found = bill.explain_charge(platform, identity, charge_id)
+    if isinstance(found, DiskExplanation):
+        return DiskExplanationOut.made(found)
+    return ExplanationOut.made(found)

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import anyio
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.requests import ClientDisconnect
 
 from starverse.app import folders, workspaces
 from starverse.app.folders import Upload
 from starverse.app.workspaces import NewFile, OpenFile, Workspace
-from starverse.domain.errors import FieldFault, Invalid
+from starverse.http.file_answers import BINARY, answer_file, pieces_of
 from starverse.http.schemas_jobs import FileOut, FolderOut, LimitsOut
 from starverse.http.security import AnyCaller, PlatformDep
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
 
 router = APIRouter(tags=["files"])
-
-PIECE_BYTES = 1024**2
-_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-_BINARY = {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 
 
 def workspace_of(ref: str, platform: PlatformDep, identity: AnyCaller) -> Workspace:
@@ -63,7 +55,7 @@ async def upload_folder(
 ) -> Any:
     """Bring a packed folder: a gzipped tar, named by the SHA-256 of its bytes."""
     try:
-        async for piece in _pieces(request):
+        async for piece in pieces_of(request):
             await anyio.to_thread.run_sync(upload.write, piece)
         made = await anyio.to_thread.run_sync(upload.finish)
     finally:
@@ -95,48 +87,26 @@ def list_files(
     "/jobs/{ref}/files/{path:path}",
     response_class=StreamingResponse,
     responses={
-        200: {"description": "A file's bytes; of a folder an uncompressed tar", **_BINARY},
-        206: {"description": "The bytes of the range asked for", **_BINARY},
+        200: {"description": "A file's bytes; of a folder an uncompressed tar", **BINARY},
+        206: {"description": "The bytes of the range asked for", **BINARY},
         416: {"description": "The file has no such range"},
     },
 )
 def read_file(path: str, workspace: WorkspaceDep, request: Request) -> Response:
     """A file (one ``Range`` of bytes is honoured), or a folder as a tar. No link is followed out."""
-    opened = OpenFile(workspace, path)
-    if opened.is_folder:
-        headers = {"Content-Disposition": _attachment(f"{opened.name}.tar")}
-        return StreamingResponse(opened.tar(), media_type="application/x-tar", headers=headers)
-    try:
-        span = _range(request.headers.get("range"), opened.bytes)
-    except ValueError:
-        opened.close()
-        return Response(status_code=416, headers={"Content-Range": f"bytes */{opened.bytes}"})
-    start, end = span or (0, opened.bytes)
-    headers = {
-        "Content-Length": str(end - start),
-        "Accept-Ranges": "bytes",
-        "Content-Disposition": _attachment(opened.name),
-    }
-    if span is not None:
-        headers["Content-Range"] = f"bytes {start}-{end - 1}/{opened.bytes}"
-    return StreamingResponse(
-        opened.pieces(start, end),
-        status_code=200 if span is None else 206,
-        media_type="application/octet-stream",
-        headers=headers,
-    )
+    return answer_file(OpenFile(workspace, path), request)
 
 
 @router.put(
     "/jobs/{ref}/files/{path:path}",
     status_code=204,
-    openapi_extra={"requestBody": {"required": True, **_BINARY}},
+    openapi_extra={"requestBody": {"required": True, **BINARY}},
 )
 async def write_file(path: str, platform: PlatformDep, workspace: WorkspaceDep, request: Request) -> Response:
     """Put a file into the job's folder, whole or not at all; folders on the way are made."""
     file = await anyio.to_thread.run_sync(NewFile, platform, workspace, path)
     try:
-        async for piece in _pieces(request):
+        async for piece in pieces_of(request):
             await anyio.to_thread.run_sync(file.write, piece)
     except BaseException as error:
         with anyio.CancelScope(shield=True):
@@ -144,37 +114,3 @@ async def write_file(path: str, platform: PlatformDep, workspace: WorkspaceDep, 
         raise
     await anyio.to_thread.run_sync(file.finish)
     return Response(status_code=204)
-
-
-async def _pieces(request: Request) -> AsyncIterator[bytes]:
-    """The body in pieces of about a MiB; a sender that goes away is an error, not an end."""
-    kept = bytearray()
-    try:
-        async for chunk in request.stream():
-            kept += chunk
-            if len(kept) >= PIECE_BYTES:
-                yield bytes(kept)
-                kept.clear()
-    except ClientDisconnect as error:
-        raise Invalid(faults=[FieldFault("body", "cut off", "the whole file")]) from error
-    if kept:
-        yield bytes(kept)
-
-
-def _range(header: str | None, size: int) -> tuple[int, int] | None:
-    """The half-open span of one byte range; ``None``: all of it; ``ValueError``: there is no such range."""
-    found = _RANGE.fullmatch(header.strip()) if header else None
-    if found is None or found[1] == found[2] == "":
-        return None
-    if found[1] == "":
-        start, end = max(0, size - int(found[2])), size
-    else:
-        start = int(found[1])
-        end = size if found[2] == "" else min(size, int(found[2]) + 1)
-    if start >= end:
-        raise ValueError(header)
-    return start, end
-
-
-def _attachment(name: str) -> str:
-    return f"attachment; filename*=UTF-8''{quote(name.encode('utf-8', 'surrogateescape'), safe='')}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from starverse.app.bill import Explanation
+from starverse.app.disk_bill import DiskExplanation
 from starverse.http.shapes import Amount, In, InstantText, Out
 
 
@@ -159,6 +160,43 @@ class ChargeOut(Out):
     segments: list[SegmentOut]
 
 
+class DiskSegmentOut(Out):
+    """Part of a disk's charge: ``free_gib`` of ``gib`` cost nothing, the others the price of a GiB-month
+    by the seconds of that month."""
+
+    start: InstantText
+    end: InstantText
+    gib: int
+    free_gib: int
+    price_micro_per_gib_month: int
+    price_per_gib_month: str
+    month_seconds: int
+    amount_micro: int
+    amount: str
+
+
+class DiskChargeOut(Out):
+    """What a disk cost over a span, and who paid."""
+
+    id: str
+    disk: str
+    disk_id: str
+    kind: str
+    start: InstantText
+    end: InstantText
+    total_micro: int
+    total: str
+    coupon_micro: int
+    coupon: str
+    credit_micro: int
+    credit: str
+    cash_micro: int
+    cash: str
+    written_off_micro: int
+    written_off: str
+    segments: list[DiskSegmentOut]
+
+
 class OpenEstimateOut(Out):
     """What runs now and is not charged yet."""
 
@@ -171,7 +209,8 @@ class OpenEstimateOut(Out):
 
 
 class BillOut(Out):
-    """``rounded`` is ``total`` to the fen, once per statement; ``rounding`` is the difference."""
+    """``rounded`` is ``total`` to the fen, once per statement; ``rounding`` is the difference. ``disks``
+    are on the bill of a month alone."""
 
     team: str
     total_micro: int
@@ -196,6 +235,7 @@ class BillOut(Out):
     saved_micro: int
     saved: str
     charges: list[ChargeOut]
+    disks: list[DiskChargeOut]
     open: list[OpenEstimateOut]
 
 
@@ -222,6 +262,7 @@ class ChargeTransferOut(Out):
 class ExplanationOut(ChargeOut):
     """A charge with its arithmetic in words; ``price_book`` is the version at its start."""
 
+    subject: Literal["allocation"] = "allocation"
     steps: list[str]
     price_book: BookRefOut | None
     price_books: list[BookRefOut]
@@ -237,3 +278,16 @@ class ExplanationOut(ChargeOut):
             price_books=view.price_books,
             transfers=view.transfers,
         )
+
+
+class DiskExplanationOut(DiskChargeOut):
+    """A disk's charge with its arithmetic in words."""
+
+    subject: Literal["disk"] = "disk"
+    steps: list[str]
+    price_books: list[BookRefOut]
+    transfers: list[ChargeTransferOut]
+
+    @classmethod
+    def made(cls, view: DiskExplanation) -> DiskExplanationOut:
+        return cls.of(view.charge, steps=view.steps, price_books=view.price_books, transfers=view.transfers)

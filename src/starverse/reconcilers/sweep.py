@@ -6,9 +6,7 @@ if its engine removed what was left of it; from then on nobody has its disks.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
-
-from starverse.app.attachments import finish_end
+from starverse.app.attachments import record_cleaned
 from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.db import allocations
@@ -34,13 +32,7 @@ def make(platform: Platform) -> Reconciler:
 
     def clean(allocation_id: str) -> str:
         platform.engine.clean(allocation_id)
-
-        def cleaned(connection: Connection) -> None:
-            now = platform.clock.now()
-            allocations.note_cleaned(connection, allocation_id, now)
-            finish_end(connection, allocation_id, now)
-
-        platform.database.write_retrying(cleaned)
+        record_cleaned(platform, allocation_id)
         return f"cleaned {allocation_id}"
 
     return Reconciler("sweep", "end what nobody owns, clean up what is over", PERIOD_SECONDS, act)

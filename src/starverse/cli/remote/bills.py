@@ -29,8 +29,11 @@ def bill_text(found: Bill) -> str:
         for segment in charge.get("segments") or ():
             rows.append((charge["job"], charge.get("attempt"), *_segment(segment), charge.get("id")))
     titles = columns("JOB", ">RUN", *_SEGMENT_TITLES, "CHARGE")
-    table = render_table(titles, rows) if rows else "nothing charged yet"
-    parts = [table, render_fields(_totals(found))]
+    stored = found.get("disks") or []
+    parts = [render_table(titles, rows)] if rows else []
+    if stored:
+        parts.append(render_table(columns(*_DISK_TITLES), _disks(stored)))
+    parts = [*(parts or ["nothing charged yet"]), render_fields(_totals(found))]
     running = found.get("open") or []
     if running:
         parts.append(
@@ -42,6 +45,7 @@ def bill_text(found: Bill) -> str:
     return "\n\n".join(parts)
 
 
+_DISK_TITLES = ("DISK", "KIND", "FROM", "TO", ">GIB", ">FREE", ">CNY")
 _SEGMENT_TITLES = ("START", "END", ">CARDS", "TARIFF", ">CNY/CARD-HOUR", ">CNY", ">ON DEMAND")
 
 
@@ -55,6 +59,20 @@ def _segment(segment: Any) -> tuple[object, ...]:
         yuan(segment["amount_micro"]),
         yuan(segment.get("on_demand_micro")),
     )
+
+
+def _disks(stored: list[dict[str, Any]]) -> list[tuple[object, ...]]:
+    """A line for each disk and size, over all of its charges."""
+    rows: dict[tuple[Any, ...], list[Any]] = {}
+    for charge in stored:
+        for segment in charge.get("segments") or ():
+            key = (charge["disk"], charge["disk_id"], charge["kind"], segment["gib"], segment["free_gib"])
+            line = rows.setdefault(key, [segment["start"], segment["end"], 0])
+            line[1], line[2] = segment["end"], line[2] + segment["amount_micro"]
+    return [
+        (name, kind, when(line[0]), when(line[1]), gib, free, yuan(line[2]))
+        for (name, _, kind, gib, free), line in rows.items()
+    ]
 
 
 def _open_amount(running: dict[str, Any]) -> str | None:
@@ -96,6 +114,7 @@ def _explanation(answer: dict[str, Any]) -> str:
         [
             ("charge", found.get("id")),
             ("job", found.get("job")),
+            ("disk", found.get("disk")),
             ("run", found.get("attempt")),
             ("from", when(found.get("start"))),
             ("to", when(found.get("end"))),
@@ -103,7 +122,8 @@ def _explanation(answer: dict[str, Any]) -> str:
             ("price book", [_price_book(book) for book in found.get("price_books") or ()]),
         ]
     )
-    segments = [_segment(segment) for segment in found.get("segments") or ()]
+    runs = found.get("subject") != "disk"
+    segments = [_segment(segment) for segment in found.get("segments") or ()] if runs else []
     parts = [head, render_table(columns(*_SEGMENT_TITLES), segments)] if segments else [head]
     steps = found.get("steps") or []
     if steps:
