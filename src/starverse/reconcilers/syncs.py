@@ -36,11 +36,11 @@ CANCEL_SECONDS_MAX = 15.0
 log = structlog.get_logger(__name__)
 
 
-def make(platform: Platform) -> Reconciler:
-    runs = Runs(platform)
+def make(platform: Platform, runs: Runs | None = None) -> Reconciler:
+    own = runs or Runs(platform)
 
     def act() -> str:
-        return ", ".join(_act(platform, runs))
+        return ", ".join(_act(platform, own))
 
     return Reconciler("syncs", "copy disks to and from remotes", PERIOD_SECONDS, act)
 

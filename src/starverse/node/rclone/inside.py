@@ -37,7 +37,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _COMMON = (
     *("--config", CONFIG, "--use-json-log", "-v", "--stats", "1s", "--ask-password=false"),
     *("--retries", "1", "--low-level-retries", "4", "--contimeout", "15s", "--timeout", "60s"),
-    *("--multi-thread-streams", "0", "--skip-links", "--cache-dir", "/tmp/cache", "--temp-dir", "/tmp"),
+    *("--multi-thread-streams", "0", "--cache-dir", "/tmp/cache", "--temp-dir", "/tmp"),
 )
 _EXIT_NOT_FOUND = (3, 4)
 _EXIT_TOO_MUCH = 8
@@ -113,7 +113,8 @@ class Copy:
         self._below = order["folder"].split("/") if order["folder"] else []
         self._folder = "/".join((DISK, *self._below))
         self._aside = f"/disk/{order['aside']}"
-        self._links = self._by_size = 0
+        self._links: set[str] = set()
+        self._by_size = 0
         self._errors: list[str] = []
 
     def run(self) -> dict[str, Any]:
@@ -144,7 +145,7 @@ class Copy:
         Path(self._aside).mkdir(exist_ok=True)
         limit = ("--max-transfer", f"{max(1, room)}B", "--cutoff-mode", "hard", "--local-no-preallocate")
         words = ("copy", f"{REMOTE}:{self._order['path']}", self._aside, "--compare-dest", self._folder)
-        code = self._rclone((*words, *self._limits(), *limit, *_NOT_ASIDE), self._publish)
+        code = self._rclone((*words, *_FOLDERS_TOO, *self._limits(), *limit, *_NOT_ASIDE), self._publish)
         if code == _EXIT_TOO_MUCH:
             raise Stopped("interrupted", self._full())
         self._settle(code)
@@ -156,13 +157,14 @@ class Copy:
     def _push(self) -> None:
         path = self._order["path"]
         if not self._order["in_place"]:
-            self._settle(self._rclone(("copy", self._folder, f"{REMOTE}:{path}", *self._limits())))
+            words = ("copy", self._folder, f"{REMOTE}:{path}", *_FOLDERS_TOO, *self._limits())
+            self._settle(self._rclone(words))
             return
         aside = self._aside_there()
-        words = ("copy", self._folder, aside, "--compare-dest", f"{ASIDE}:{path}", *self._limits())
-        self._settle(self._rclone(words))
+        compared = ("--compare-dest", f"{ASIDE}:{path}")
+        self._settle(self._rclone(("copy", self._folder, aside, *compared, *_FOLDERS_TOO, *self._limits())))
         named = ("move", aside, f"{REMOTE}:{path}", "--server-side-across-configs", "--delete-empty-src-dirs")
-        self._settle(self._rclone((*named, "--create-empty-src-dirs"), quiet=True))
+        self._settle(self._rclone((*named, *_FOLDERS_TOO), quiet=True))
         self._rclone(("rmdirs", aside), quiet=True)
 
     def _compare(self) -> None:
@@ -265,7 +267,7 @@ class Copy:
             name = str(said.get("object", ""))
             self._errors.append(f"{name}: {message}" if name and "object" in said else message)
         elif "symlink" in message.lower():
-            self._links += 1
+            self._links.add(str(said.get("object", "")))
 
     def _publish(self, name: str) -> None:
         try:
@@ -297,9 +299,10 @@ class Copy:
         return "; ".join(kept[:ERRORS_KEPT]) + more
 
     def _remarks(self) -> str:
-        return f"{self._links} links were left out" if self._links else ""
+        return f"{len(self._links)} links were left out" if self._links else ""
 
 
+_FOLDERS_TOO = ("--create-empty-src-dirs",)
 _NOT_ASIDE = ("--exclude", "/.starverse-*/**")
 
 
