@@ -34,6 +34,7 @@ from starverse.engines.base import EngineUnavailable
 from starverse.engines.fake import Binder, Call, FakeEngine, FakeRun, Trouble
 from starverse.main import make_reconcilers
 from starverse.reconcilers.driver import Reconciler
+from starverse.testing.fake_images import FakeImages
 from starverse.testing.node_reports import node_report
 from starverse.testing.platforms import SetClock, make_platform
 
@@ -61,6 +62,7 @@ class World:
     ) -> None:
         self.clock = SetClock()
         self.database, self.data = database, data
+        self.images = FakeImages()
         self.plans: dict[str, FakeRun] = {}
         self.engine = FakeEngine(
             nodes if nodes is not None else (node_report(),),
@@ -84,7 +86,8 @@ class World:
     def make_platform(self) -> Platform:
         """A server over this world's database, data folder and engine."""
         settings: dict[str, Any] = self.settings
-        return make_platform(self.database, self.data, self.engine, clock=self.clock, **settings)
+        made = make_platform(self.database, self.data, self.engine, clock=self.clock, **settings)
+        return replace(made, images=self.images)
 
     def team(self, name: str, yuan: str = "1000") -> Identity:
         """A person with a team and money in its wallet."""

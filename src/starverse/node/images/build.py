@@ -54,7 +54,7 @@ def build(store: Store, folder: BuildFolder, order: BuildOrder) -> BuildResult:
         raise BuildFailed(f"{error} is neither a file, a folder nor a link") from error
     size = sum(entry.bytes for entry in entries)
     if size > order.bytes_max:
-        raise BuildFailed(f"it has {size // MIB} MiB, at most {order.bytes_max // MIB} are kept of one image")
+        raise BuildFailed(f"it has {size // MIB} MiB; at most {order.bytes_max // MIB} MiB are kept of one")
     said = obstacle()
     if said:
         raise BuildFailed(said)

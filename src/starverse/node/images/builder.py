@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from starverse.checkpoint.removing import remove_tree
@@ -22,17 +23,21 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "HOME", "PYTHONPATH", "PYTHONHOME", "LD_LIBRA
 
 
 class ProcessBuilder:
-    """Builders as processes of this machine that outlive this one. Safe to call from any thread."""
+    """Builders as processes of this machine that outlive this one. Safe to call from any thread.
 
-    def __init__(self, root: Path) -> None:
+    ``environment``: where pip's and uv's own variables are read, ``None``: this process's.
+    """
+
+    def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
         self._store = Store(root)
+        self._environment = os.environ if environment is None else environment
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._lock = threading.Lock()
 
     def begin(self, order: BuildOrder) -> None:
         """Start a build; raises :class:`Unavailable` where no process can be made."""
         folder = self._store.build_folder(order.image_id)
-        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        environment = {name: self._environment[name] for name in _KEPT if name in self._environment}
         try:
             self._store.root.mkdir(mode=0o711, parents=True, exist_ok=True)
             folder.write_order(order)
@@ -43,7 +48,7 @@ class ProcessBuilder:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    env={**configuration.variables(os.environ), **environment},
+                    env={**configuration.variables(self._environment), **environment},
                 )
         except OSError as error:
             raise Unavailable(f"No builder could be started: {error.strerror}.") from error

@@ -22,7 +22,7 @@ _LEFT = re.compile(
 _USER_FILES = (".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml", ".netrc")
 _SYSTEM_FILES = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "/etc/uv/uv.toml", "/etc/xdg/uv/uv.toml")
 _LOCAL_PATH = re.compile(r"(?:file://)?(/[^\s'\",;]+)")
-_SHOWN = ("/usr", "/etc", "/proc", "/dev", "/sys", "/run", "/tmp")
+_SHOWN = ("/usr", "/etc", "/proc", "/dev", "/sys")
 """In the sandbox anyway, or nothing that an index could lie in."""
 
 
