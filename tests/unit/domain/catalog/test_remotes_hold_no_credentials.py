@@ -25,7 +25,7 @@ from starverse.domain.catalog.remotes import (
         ("my lab+1@x:/abs:colon", Remote("my lab+1@x", "", (), "/abs:colon")),
         ("lab,chunk_size=5M:b", Remote("lab", "", (("chunk_size", "5M"),), "b")),
         (":http,url='https://h:8080/x,y':z", Remote("", "http", (("url", "https://h:8080/x,y"),), "z")),
-        (':s3,provider="A ""B""",flag:b/k', Remote("", "s3", (("provider", 'A "B"'), ("flag", "true")), "b/k")),
+        (':s3,x="A ""B""",flag:b/k', Remote("", "s3", (("x", 'A "B"'), ("flag", "true")), "b/k")),
         (":Google Cloud Storage:b", Remote("", "google cloud storage", (), "b")),
     ],
 )  # fmt: skip

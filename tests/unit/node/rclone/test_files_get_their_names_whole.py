@@ -1,9 +1,10 @@
-"""What runs beside rclone in its sandbox: names on the disk, rclone's words, a server that says nothing more."""
+"""What runs beside rclone in its sandbox: names on the disk, rclone's words, a server that says nothing."""
 
 from __future__ import annotations
 
 import os
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,6 @@ def test_the_order_is_read_to_its_last_byte_and_no_further() -> None:
 def test_nothing_of_the_order_is_in_the_arguments() -> None:
     arguments = build_arguments("bwrap", [("/mnt/0", "/disk", "rw")], [(7, inside.CONFIG), (8, inside.ORDER)])
     assert arguments[arguments.index("--file") + 1 : arguments.index("--file") + 3] == ["7", inside.CONFIG]
-    assert ("--cap-drop", "ALL") in list(zip(arguments, arguments[1:], strict=False))
+    assert ("--cap-drop", "ALL") in list(pairwise(arguments))
     assert "--clearenv" in arguments
     assert arguments.count("--bind") == 1
