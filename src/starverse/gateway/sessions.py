@@ -92,9 +92,6 @@ class Session(asyncssh.SSHServerSession[bytes]):
         if not self._outer.is_closing():
             self._outer.write(data, datatype)
 
-    def say_no_more(self) -> None:
-        self._outer.write_eof()
-
     def let_in(self, wanted: bool) -> None:
         """Read on from the visitor, or no more for now."""
         if wanted:
@@ -160,7 +157,8 @@ class _InnerSession(asyncssh.SSHClientSession[bytes]):
         self._visitor.say(data, datatype)
 
     def eof_received(self) -> bool:
-        self._visitor.say_no_more()
+        """Kept until the end: a visitor whose own input is over closes the channel on it, and a closed one
+        takes no exit code any more."""
         return True
 
     def exit_status_received(self, status: int) -> None:

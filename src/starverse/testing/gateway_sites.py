@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,15 +58,9 @@ class Visitor:
         ]
 
     def ssh(self, instance: str, *words: str) -> list[str]:
-        return [
-            "ssh",
-            *self.options(),
-            "-p",
-            str(self.port),
-            *words[:-1],
-            f"{instance}@{LISTEN}",
-            *words[-1:],
-        ]
+        """A command line; the last word is what runs inside, those before it are options, which win."""
+        *more, command = words
+        return ["ssh", *more, *self.options(), "-p", str(self.port), f"{instance}@{LISTEN}", command]
 
     def run(self, instance: str, *words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
         """One ``ssh``; the last word is the command, those before it are options."""
@@ -169,6 +163,12 @@ def listen(port: int = 0) -> socket.socket:
     return socket.create_server((LISTEN, port), backlog=128)
 
 
-def environment_without_agent(**more: str) -> Mapping[str, str]:
+def free_port() -> int:
+    """A port of the loopback that nobody listens on now."""
+    with socket.create_server((LISTEN, 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def environment_without_agent(**more: str) -> dict[str, str]:
     """This process's environment without an agent of whoever runs the tests."""
     return {name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"} | more

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,6 +52,7 @@ class PlainSshd:
         self.home = self.folder / "home"
         self._authorized_key = authorized_key
         self._running: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
         self.root = os.geteuid() == 0
 
     def __enter__(self) -> Self:
@@ -75,17 +77,15 @@ class PlainSshd:
     def open_stream(self, _allocation_id: str, _kind: str = "ssh") -> socket.socket:
         """As the engine's."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._running.append(
-                subprocess.Popen(
-                    self.command("-i", "-f", str(self.folder / "sshd_config")),
-                    stdin=theirs.fileno(),
-                    stdout=theirs.fileno(),
-                    start_new_session=True,
-                    **self.identity(),
-                )
+        with theirs, self._lock:
+            process = subprocess.Popen(
+                self.command("-i", "-f", str(self.folder / "sshd_config")),
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                start_new_session=True,
+                **self.identity(),
             )
-        self._running = [process for process in self._running if process.poll() is None]
+            self._running = [one for one in (*self._running, process) if one.poll() is None]
         return ours
 
     def command(self, *arguments: str) -> list[str]:
@@ -107,12 +107,13 @@ class PlainSshd:
 
     def stop_all(self) -> None:
         """End every inside, as when an instance stops."""
-        for process in self._running:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        self._running.clear()
+        with self._lock:
+            for process in self._running:
+                if process.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            self._running.clear()
 
     def close(self) -> None:
         self.stop_all()
