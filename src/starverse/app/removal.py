@@ -48,6 +48,8 @@ def find_leftovers(platform: Platform) -> list[Path]:
     """
     data = platform.settings.data
     roots = [data / "workspaces", data / "datasets", *_children(platform.paths.folders)]
+    for disks in (data / "disks", data / "snapshots"):
+        roots += [disks, *_children(disks)]
     found = [entry for root in roots for entry in _children(root) if _ASIDE.fullmatch(entry.name)]
     if not platform.database.shared:
         return found

@@ -130,7 +130,7 @@ def list_snapshots(disk_ref: str, platform: PlatformDep, identity: AnyCaller) ->
 def create_snapshot(
     disk_ref: str, body: SnapshotIn, platform: PlatformDep, identity: TeamCaller, once: OnceDep
 ) -> SnapshotOut:
-    """Have the disk copied as it is; a block disk must not be attached for writing."""
+    """Have the disk copied as it is; a block disk must not be attached meanwhile."""
     return SnapshotOut.of(snapshots.order_snapshot(platform, identity, disk_ref, body.name, once))
 
 

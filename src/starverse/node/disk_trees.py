@@ -89,44 +89,33 @@ class _Level:
         return next(self._names, None)
 
 
-def copy_tree(source: Path, target: Path) -> int:
+def copy_tree(source: Path, target: Path, between: Callable[[], object] = lambda: None) -> int:
     """Copy a tree into a new folder: contents, links, modes, times, owners where root. The bytes copied.
 
     Each file is whole: one that changes while it is copied is copied again, :data:`TRIES` times in all; then,
     and for folders deeper than :data:`DEPTH_MAX`, :class:`TreeFault` is raised. Sockets, pipes and devices
-    are left out. Everything is flushed to the disk. Raises ``OSError`` where the target cannot be written.
+    are left out. Everything is flushed to the disk. ``between`` is called with each file open, before it is
+    read. Raises ``OSError`` where the target cannot be written.
     """
     target.mkdir(mode=0o700)
     here, there = os.open(source, _FOLDER), os.open(target, _FOLDER)
     try:
-        return _copy_folder(here, there, "", 1)
+        return _Copy(between).folder(here, there, "", 1)
     finally:
         os.close(here)
         os.close(there)
 
 
-def _copy_folder(here: int, there: int, path: str, depth: int) -> int:
-    if depth > DEPTH_MAX:
-        raise TreeFault(f"{_shown(path)} has more than {DEPTH_MAX} levels of folders")
-    copied = 0
-    for name in sorted(os.listdir(here)):
-        inner = f"{path}/{name}" if path else name
-        try:
-            facts = os.stat(name, dir_fd=here, follow_symlinks=False)
-            if stat.S_ISDIR(facts.st_mode):
-                copied += _copy_below(here, there, name, inner, depth)
-            elif stat.S_ISREG(facts.st_mode):
-                copied += _copy_file(here, there, name, inner)
-            elif stat.S_ISLNK(facts.st_mode):
-                os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
-                _take_over(facts, name, there)
-        except _Gone:
-            continue
-    facts = os.fstat(here)
-    _own(facts, there)
-    os.fchmod(there, stat.S_IMODE(facts.st_mode))
-    os.utime(there, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    os.fsync(there)
+def copy_open_file(source: int, target: Path) -> int:
+    """Copy an open file to a new name, holes as holes; its size; :class:`TreeFault` if it was cut off."""
+    folder = os.open(target.parent, _FOLDER)
+    try:
+        facts = os.fstat(source)
+        copied = _copy_bytes(source, folder, target.name, facts)
+    finally:
+        os.close(folder)
+    if copied != facts.st_size:
+        raise TreeFault(f"{_shown(target.name)} was cut off while it was copied")
     return copied
 
 
@@ -134,39 +123,69 @@ class _Gone(Exception):
     """An entry that was removed, or replaced, while its folder was copied: as if it had not been there."""
 
 
-def _copy_below(here: int, there: int, name: str, path: str, depth: int) -> int:
-    try:
-        source = os.open(name, _FOLDER, dir_fd=here)
-    except OSError as error:
-        raise _Gone from error
-    try:
-        os.mkdir(name, 0o700, dir_fd=there)
-        target = os.open(name, _FOLDER, dir_fd=there)
-        try:
-            return _copy_folder(source, target, path, depth + 1)
-        finally:
-            os.close(target)
-    finally:
-        os.close(source)
+class _Copy:
+    """One copying of a tree."""
 
+    def __init__(self, between: Callable[[], object]) -> None:
+        self._between = between
 
-def _copy_file(here: int, there: int, name: str, path: str) -> int:
-    for _ in range(TRIES):
+    def folder(self, here: int, there: int, path: str, depth: int) -> int:
+        if depth > DEPTH_MAX:
+            raise TreeFault(f"{_shown(path)} has more than {DEPTH_MAX} levels of folders")
+        copied = 0
+        for name in sorted(os.listdir(here)):
+            inner = f"{path}/{name}" if path else name
+            try:
+                facts = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if stat.S_ISDIR(facts.st_mode):
+                    copied += self._below(here, there, name, inner, depth)
+                elif stat.S_ISREG(facts.st_mode):
+                    copied += self._file(here, there, name, inner)
+                elif stat.S_ISLNK(facts.st_mode):
+                    os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
+                    _take_over(facts, name, there)
+            except _Gone:
+                continue
+        facts = os.fstat(here)
+        _own(facts, there)
+        os.fchmod(there, stat.S_IMODE(facts.st_mode))
+        os.utime(there, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+        os.fsync(there)
+        return copied
+
+    def _below(self, here: int, there: int, name: str, path: str, depth: int) -> int:
         try:
-            source = os.open(name, _READ, dir_fd=here)
+            source = os.open(name, _FOLDER, dir_fd=here)
         except OSError as error:
             raise _Gone from error
         try:
-            before = os.fstat(source)
-            if not stat.S_ISREG(before.st_mode):
-                raise _Gone
-            copied = _copy_bytes(source, there, name, before)
-            if copied == before.st_size and _state(os.fstat(source)) == _state(before):
-                return copied
+            os.mkdir(name, 0o700, dir_fd=there)
+            target = os.open(name, _FOLDER, dir_fd=there)
+            try:
+                return self.folder(source, target, path, depth + 1)
+            finally:
+                os.close(target)
         finally:
             os.close(source)
-        os.unlink(name, dir_fd=there)
-    raise TreeFault(f"{_shown(path)} kept changing while it was copied; stop what writes it")
+
+    def _file(self, here: int, there: int, name: str, path: str) -> int:
+        for _ in range(TRIES):
+            try:
+                source = os.open(name, _READ, dir_fd=here)
+            except OSError as error:
+                raise _Gone from error
+            try:
+                before = os.fstat(source)
+                if not stat.S_ISREG(before.st_mode):
+                    raise _Gone
+                self._between()
+                copied = _copy_bytes(source, there, name, before)
+                if copied == before.st_size and _state(os.fstat(source)) == _state(before):
+                    return copied
+            finally:
+                os.close(source)
+            os.unlink(name, dir_fd=there)
+        raise TreeFault(f"{_shown(path)} kept changing while it was copied; stop what writes it")
 
 
 def _copy_bytes(source: int, there: int, name: str, facts: os.stat_result) -> int:

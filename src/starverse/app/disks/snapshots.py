@@ -26,8 +26,8 @@ from starverse.domain.ids import AccountId
 def order_snapshot(
     platform: Platform, identity: Identity, ref: str, name: str | None, once: Once | None
 ) -> SnapshotView:
-    """Have a disk copied as it is. A block disk must not be attached for writing: its file system would be
-    copied while it changes. Of a shared one each file is whole, as of some moment of the copying."""
+    """Have a disk copied as it is. A block disk must not be attached: its file system would be copied
+    while it changes. Of a shared one each file is whole, as of some moment of the copying."""
     fault = None if name is None else name_fault(name)
     if fault is not None:
         raise Invalid(faults=[fault])
@@ -106,10 +106,10 @@ def why_no_snapshot(connection: Connection, disk: Disk) -> str | None:
         return None
     if disk.growing:
         return "its file system is being grown"
-    writers = [one for one in attachments.open_of_disk(connection, disk.id) if not one.read_only]
-    if writers:
-        owners = attachments.owners_of(connection, [one.allocation_id for one in writers])
-        return f"{next(iter(owners.values())).named} has it attached for writing"
+    held = attachments.open_of_disk(connection, disk.id)
+    if held:
+        owners = attachments.owners_of(connection, [one.allocation_id for one in held])
+        return f"{next(iter(owners.values())).named} has it attached"
     return None
 
 

@@ -25,6 +25,7 @@ from starverse.checkpoint.removing import remove_tree
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.ids import is_uuid
 from starverse.engines.base import DiskTree, DiskUse, EngineUnavailable, StorageFailed
+from starverse.node.disk_files import InUse, copy_block_file, grow_block_file, make_block_file
 from starverse.node.disk_trees import TreeFault, Unfinished, copy_tree, measure
 
 SHARED, BLOCK = "data", "block.img"
@@ -47,8 +48,10 @@ class FolderDisks:
         return tree.kind is DiskKind.BLOCK
 
     def grow(self, tree: DiskTree) -> None:
+        """A shared disk has no size of its own: what it may hold is counted."""
         if tree.kind is DiskKind.BLOCK:
-            raise NotImplementedError
+            with _in_our_words():
+                grow_block_file(self._disks / tree.disk_id / BLOCK, tree.gib)
 
     def take_snapshot(self, tree: DiskTree, snapshot_id: str) -> int:
         place = self._snapshots / tree.disk_id / snapshot_id
@@ -97,10 +100,13 @@ class FolderDisks:
             if not source.is_dir():
                 raise StorageFailed("the snapshot is not there any more")
             _copy(source, aside, tree.kind)
+            if tree.kind is DiskKind.BLOCK:
+                grow_block_file(aside / BLOCK, tree.gib)
         elif tree.kind is DiskKind.SHARED:
             (aside / SHARED).mkdir(mode=0o755)
         else:
-            raise NotImplementedError
+            owner = os.geteuid() if tree.unix_uid is None else tree.unix_uid
+            make_block_file(aside / BLOCK, tree.gib, owner)
         if tree.unix_uid is not None:
             inner = aside / (SHARED if tree.kind is DiskKind.SHARED else BLOCK)
             os.chown(inner, tree.unix_uid, tree.unix_uid, follow_symlinks=False)
@@ -109,7 +115,7 @@ class FolderDisks:
 def _copy(source: Path, target: Path, kind: DiskKind) -> int:
     if kind is DiskKind.SHARED:
         return copy_tree(source / SHARED, target / SHARED)
-    raise NotImplementedError
+    return copy_block_file(source / BLOCK, target / BLOCK)
 
 
 def _whole(place: Path, fill: Callable[[Path], None]) -> None:
@@ -153,6 +159,8 @@ def _in_our_words() -> Iterator[None]:
         yield
     except TreeFault as error:
         raise StorageFailed(str(error)) from error
+    except InUse as error:
+        raise EngineUnavailable(f"the storage of disks: {error}") from error
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFailed("the platform's storage is full") from error
