@@ -47,6 +47,7 @@ def some_nodes(draw: st.DrawFn) -> tuple[Node, ...]:
             broken=draw(st.sampled_from([(), (), (0,)])),
             fabric=draw(st.sampled_from(["eth", "ib"])),
             cpus=draw(st.sampled_from([8, 16, 64])),
+            driver=draw(st.sampled_from(["", "", "470.57", "550.54"])),
             state=draw(st.sampled_from([NodeState.USABLE] * 5 + [NodeState.DOWN, NodeState.DRAINED])),
         )
         nodes.append(node)
@@ -100,6 +101,7 @@ def some_job(draw: st.DrawFn, number: int) -> WaitingJob:
         fabric=draw(st.sampled_from([None, None, "ib"])),
         exclude=draw(st.sampled_from([(), (), ("n0",)])),
         nodelist=draw(st.sampled_from([(), (), ("n1",)])),
+        driver_min=draw(st.sampled_from(["", "", "525.60"])),
     )
 
 
