@@ -80,6 +80,7 @@ class FakeEngine:
         self._open_stream = open_stream
         self._launchers: dict[str, FakeLauncher] = {}
         self._revoked: set[str] = set()
+        self._locks: dict[str, str] = {}
         self._wakes: list[Callable[[], None]] = []
         self.storage = FakeDisks(lambda call: self._do(Call.DISKS, call, lambda: None))
 
@@ -101,7 +102,9 @@ class FakeEngine:
             if name in self._launchers or name in self._revoked:
                 return
             bound = None if self._bind is None else self._bound(launch, self._bind)
-            launcher = FakeLauncher(launch, self._plan(launch), self._clock(), self._publish)
+            launcher = FakeLauncher(
+                launch, self._plan(launch), self._clock(), self._publish, self._locks
+            )
             launcher.state = replace(launcher.state, bound=bound)
             self._launchers[name] = launcher
             self.starts[name] = self.starts.get(name, 0) + 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from starverse.domain.workloads.launch import EXIT_FOR_REQUEUE, Desired, LauncherState, LaunchSpec
+from starverse.engines.fake.plugs import FakePlugs, Reports
 from starverse.node.deadlines import Notice, due_notice, funded_until, strengthen, time_limit_lead_seconds
 
 SIGKILL, SIGTERM = 9, 15
@@ -20,6 +21,7 @@ class FakeRun:
     over ``exit_code``. ``obeys_notice``: after a notice it publishes a checkpoint, and exits with
     ``notice_exit_code`` after ``notice_exit_seconds``, before TERM. ``ignores_term``: only KILL ends it.
     ``checkpoint_seconds``: publishes one that often. ``dies_at_seconds``: ``kill -9`` of the launcher.
+    ``refuses_plugs`` says why it has no disk; with ``keeps_plugs`` none comes out.
     ``silent``: a span in which heartbeats are lost while everything runs on.
     """
 
@@ -36,14 +38,22 @@ class FakeRun:
     checkpoint_seconds: float | None = None
     dies_at_seconds: float = NEVER
     silent: tuple[float, float] | None = None
+    refuses_plugs: str = ""
+    keeps_plugs: bool = False
 
 
 class FakeLauncher:
     """Steps from event to event up to a given time; the same rules of notice and money as real launchers."""
 
     def __init__(
-        self, spec: LaunchSpec, run: FakeRun, now: float, publish: Callable[[LaunchSpec, float], None]
+        self,
+        spec: LaunchSpec,
+        run: FakeRun,
+        now: float,
+        publish: Callable[[LaunchSpec, float], None],
+        locks: dict[str, str] | None = None,
     ) -> None:
+        self.plugs = FakePlugs(spec.allocation_id, {} if locks is None else locks)
         self.spec = spec
         self.run = run
         self.desired = Desired()
@@ -74,6 +84,7 @@ class FakeLauncher:
         self.step(now)
         if not self.ended:
             self.claimed = False
+        self.plugs.let_go()
 
     def step(self, now: float) -> None:
         """Let everything happen that is due until ``now``; time never runs backwards here."""
@@ -85,8 +96,19 @@ class FakeLauncher:
             self._now = at
             self._happen(at)
         self._now = now
+        self._plug()
         if self.claimed and not self.ended and not self._is_silent(now):
             self.state = replace(self.state, alive_at=now)
+
+    def _plug(self) -> None:
+        if not self.claimed or self.ended:
+            self.plugs.let_go()
+        elif self.state.ready_at is not None:
+            self.state = replace(self.state, plugged=self._plugs_now())
+
+    def _plugs_now(self) -> Reports:
+        wanted = self.spec.plugs if self.desired.plugs is None else self.desired.plugs
+        return self.plugs.follow(wanted, self.run.refuses_plugs, self.run.keeps_plugs)
 
     def _next_event(self) -> float:
         if self.desired.stop and self._term_at is None:
@@ -140,10 +162,11 @@ class FakeLauncher:
             self._announce(at, ready)
 
     def _begin(self, at: float) -> None:
-        if self.run.failure:
-            self.state = replace(
-                self.state, phase="ended", failure=self.run.failure, ended_at=at, alive_at=at
-            )
+        self.state = replace(self.state, plugged=self._plugs_now())
+        refused = next((one.message for one in self.state.plugged if one.state == "refused"), "")
+        failure = self.run.failure or refused
+        if failure:
+            self.state = replace(self.state, phase="ended", failure=failure, ended_at=at, alive_at=at)
             return
         until = funded_until(self.spec, self.desired, at)
         self.state = replace(self.state, phase="running", ready_at=at, funded_until=until, alive_at=at)
