@@ -8,134 +8,36 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import starverse
-from starverse.domain.workloads.launch import LaunchSpec, Mount
-from starverse.engines.folders.leftovers import LastCopies
-from starverse.engines.local.cleaning import clean_up
+from starverse.domain.workloads.launch import Mount
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder
 from starverse.testing import sandbox_probe
-from starverse.testing.launches import build_launch
-
-TEAM_UID, OTHER_TEAM_UID = 200_001, 200_002
-ORDINARY_UID = 65_534
-SOURCE = Path(starverse.__file__).parents[1]
-
-
-@dataclass
-class Platform:
-    """Who runs the launchers: root, or an ordinary user."""
-
-    name: str
-    data: Path
-    python: str
-    prefix: tuple[str, ...] = ()
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    @property
-    def is_root(self) -> bool:
-        return self.name == "root"
-
-    def begin(self, spec: LaunchSpec) -> None:
-        folder = Path(spec.folder)
-        folder.mkdir(parents=True, mode=0o700)
-        AllocationFolder(folder).write_spec(spec)
-        if self.prefix:
-            _give_all(self.data, ORDINARY_UID)
-        log = (folder / "launcher.log").open("wb")
-        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"}
-        with log:
-            self.started.append(
-                subprocess.Popen(
-                    [*self.prefix, self.python, "-m", "starverse.node.launcher", str(folder)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
-                )
-            )
-
-    def wait(self, spec: LaunchSpec, phase: str) -> None:
-        """Until the allocation is in ``phase`` (or ended)."""
-        folder, give_up = AllocationFolder(spec.folder), time.monotonic() + 20
-        while True:
-            state = folder.read_state()
-            if state is not None and state.phase in (phase, "ended"):
-                assert not state.failure, state.failure
-                return
-            assert time.monotonic() < give_up, (folder / "launcher.log").read_text()
-            time.sleep(0.01)
-
-    def close(self) -> None:
-        for launcher in self.started:
-            launcher.kill()
-            launcher.wait()
-        if (self.data / "allocations").is_dir():
-            for folder in (self.data / "allocations").iterdir():
-                clean_up(AllocationFolder(folder), lambda: None, LastCopies(patience_seconds=60))
+from starverse.testing.launcher_platforms import (
+    OTHER_TEAM_UID,
+    PLATFORM_KINDS,
+    TEAM_UID,
+    NotHere,
+    Platform,
+    open_platform,
+)
 
 
-def _give_all(path: Path, uid: int) -> None:
-    for folder, _, names in os.walk(path):
-        for name in ("", *names):
-            os.chown(Path(folder, name), uid, uid, follow_symlinks=False)
-
-
-def _find_python(prefix: tuple[str, ...]) -> str | None:
-    """A Python that the ordinary user can run: the platform's own may lie where only root can read."""
-    check = "import sys; sys.exit(sys.version_info < (3, 11))"
-    for python in (sys.executable, "/usr/bin/python3", "/usr/bin/python3.11", "/usr/bin/python3.12"):
-        # through sh, so that the user and not root looks the file up
-        command = [*prefix, "/bin/sh", "-c", f'"{python}" -c "{check}" && test -r "{starverse.__file__}"']
-        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
-            return python
-    return None
-
-
-@pytest.fixture(params=["root", "ordinary user"])
+@pytest.fixture(params=PLATFORM_KINDS)
 def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
-    am_root = os.geteuid() == 0
-    if request.param == "root":
-        if not am_root:
-            pytest.skip("a root platform needs root")
-        made = Platform("root", tmp_path / "data", sys.executable)
-        made.data.mkdir(mode=0o700)  # below a 0700 parent as well: pytest's own
-        own_folder = None
-    else:
-        prefix: tuple[str, ...] = ()
-        own_folder = Path(tempfile.mkdtemp(prefix="starverse-contract-"))
-        if am_root:
-            number = str(ORDINARY_UID)
-            prefix = ("setpriv", "--reuid", number, "--regid", number, "--clear-groups")
-            prefix += ("--inh-caps=-all", "--bounding-set=-all")
-            os.chown(own_folder, ORDINARY_UID, ORDINARY_UID)
-        python = _find_python(prefix)
-        if python is None:
-            pytest.skip("no Python >= 3.11 that an ordinary user could run with this checkout")
-        made = Platform("ordinary user", own_folder / "data", python, prefix)
-        made.data.mkdir()
     try:
-        yield made
-    finally:
-        made.close()
-        if own_folder is not None:
-            shutil.rmtree(own_folder, ignore_errors=True)
-
-
-def _build(platform: Platform, name: str, uid: int = TEAM_UID, **changes: Any) -> LaunchSpec:
-    if platform.python != sys.executable or "PYTHONPATH" in os.environ:  # starverse is not installed there
-        changes["environment"] = (("PYTHONPATH", str(SOURCE)),)
-    return build_launch(platform.data, name, unix_uid=uid if platform.is_root else None, **changes)
+        with open_platform(request.param, tmp_path) as opened:
+            yield opened
+    except NotHere as reason:
+        pytest.skip(str(reason))
 
 
 def _probe_script() -> str:
@@ -146,7 +48,7 @@ def _probe(platform: Platform, asked: dict[str, Any], **changes: Any) -> dict[st
     """Run the probe as a workload; what it saw."""
     what = {"sibling_paths": [], "host_pids": [], "sockets": [], "abstract_sockets": [], "port": 9}
     what |= {"read_only": [], **asked}
-    spec = _build(platform, "probe", script=_probe_script(), arguments=(json.dumps(what),), **changes)
+    spec = platform.build("probe", script=_probe_script(), arguments=(json.dumps(what),), **changes)
     platform.begin(spec)
     platform.wait(spec, "ended")
     text = Path(spec.logs, "1.out").read_text()
@@ -186,8 +88,8 @@ def test_bwrap_keeps_a_workload_in(platform: Platform) -> None:
     dataset = platform.data / "datasets" / "digits"
     dataset.mkdir(parents=True)
     (dataset / "data.bin").write_bytes(b"1234")
-    sibling = _build(
-        platform, "sibling", OTHER_TEAM_UID, script="echo secret > secret; sleep 60\n", network="none"
+    sibling = platform.build(
+        "sibling", OTHER_TEAM_UID, script="echo secret > secret; sleep 60\n", network="none"
     )
     platform.begin(sibling)
     platform.wait(sibling, "running")
@@ -247,7 +149,7 @@ cat /etc/passwd > /dev/null; ls /etc/ssl/certs > /dev/null
 "$STARVERSE_PYTHON" -c 'import starverse.checkpoint, ssl, sys; print(sys.prefix)'
 test ! -e /usr/planted; test -x /run/starverse/script
 """
-    spec = _build(platform, "shows", script=script, mounts=(Mount(str(disk), "/data/disk", read_only=False),))
+    spec = platform.build("shows", script=script, mounts=(Mount(str(disk), "/data/disk", read_only=False),))
     platform.begin(spec)
     platform.wait(spec, "ended")
     log = Path(spec.logs, "1.out").read_text()
@@ -255,7 +157,7 @@ test ! -e /usr/planted; test -x /run/starverse/script
     assert state is not None
     assert state.exit_code == 0, log
     assert log.splitlines()[:3] == ["/workspace", "/root", "declared-1"]
-    owner = TEAM_UID if platform.is_root else (ORDINARY_UID if os.geteuid() == 0 else os.getuid())
+    owner = platform.workload_uid
     for path in (Path(spec.workspace, "here"), Path(spec.checkpoints, "ck"), disk / "d"):
         assert path.stat().st_uid == owner
 
@@ -264,7 +166,7 @@ test ! -e /usr/planted; test -x /run/starverse/script
 def test_no_driver_runs_anything_as_host_root_or_with_a_capability(platform: Platform, driver: str) -> None:
     if driver == "bwrap" and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
-    spec = _build(platform, "who", script="sleep 60 & sleep 60\n", driver=driver)
+    spec = platform.build("who", script="sleep 60 & sleep 60\n", driver=driver)
     platform.begin(spec)
     platform.wait(spec, "running")
     pids = _wait_for_processes("who", 3)
@@ -283,8 +185,8 @@ def test_no_driver_runs_anything_as_host_root_or_with_a_capability(platform: Pla
 def test_kill_9_of_the_launcher_leaves_no_process(platform: Platform, driver: str) -> None:
     if driver == "bwrap" and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
-    spec = _build(
-        platform, "killed", script="setsid sleep 60 & (sleep 60 &) ; trap '' TERM; sleep 60\n", driver=driver
+    spec = platform.build(
+        "killed", script="setsid sleep 60 & (sleep 60 &) ; trap '' TERM; sleep 60\n", driver=driver
     )
     platform.begin(spec)
     platform.wait(spec, "running")
@@ -306,7 +208,7 @@ def test_process_says_what_it_does_not_isolate(platform: Platform) -> None:
         "processes",
         "mounts",
     }
-    spec = _build(platform, "mounts", driver="process", mounts=(Mount("/usr", "/dataset/x"),))
+    spec = platform.build("mounts", driver="process", mounts=(Mount("/usr", "/dataset/x"),))
     platform.begin(spec)
     platform.started[-1].wait(20)
     state = AllocationFolder(spec.folder).read_state()
@@ -318,7 +220,7 @@ def test_a_root_platform_without_a_team_user_refuses(platform: Platform) -> None
     if not platform.is_root:
         pytest.skip("only a root platform could run something as root")
     for uid in (None, 0):
-        spec = build_launch(platform.data, f"uid-{uid}", unix_uid=uid)
+        spec = replace(platform.build(f"uid-{uid}"), unix_uid=uid)
         platform.begin(spec)
         platform.started[-1].wait(20)
         state = AllocationFolder(spec.folder).read_state()

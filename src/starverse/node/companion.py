@@ -202,7 +202,7 @@ class Companion:
         )
         log = os.open(self._place / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            self._custody.start(driver, host, environment, (log, log))
+            self._custody.start(driver, host, environment, (log, log)).go()
         finally:
             os.close(log)
         if self._proxy is not None:

@@ -56,7 +56,8 @@ class Custody:
     def start(
         self, driver: SandboxDriver, host: HostSetup, environment: dict[str, str], logs: tuple[int, int]
     ) -> Workload:
-        """Fork the sandbox's first process, into the groups that :meth:`limit` made."""
+        """Fork the sandbox's first process, into the groups that :meth:`limit` made. Its script waits for
+        ``go`` of what is answered."""
         assert self._cgroups is not None
         self.workload = Workload(self._spec, self._folder, driver)
         self.workload.start(host, environment, logs, self._cgroups)

@@ -42,6 +42,7 @@ from starverse.node.sandbox import syscalls
 from starverse.node.sandbox.driver import StartRefused
 from starverse.node.sandbox.drivers import find_driver
 from starverse.node.steady_clock import SteadyClock, read_boot_id
+from starverse.node.surroundings import Surroundings
 from starverse.node.template_keeping import TemplateKeeper
 
 HEARTBEAT_SECONDS = 1.0
@@ -65,6 +66,7 @@ class Launcher:
         self.proxy: ApiProxy | None = None
         self.interactive: Interactive | None = None
         self.outputs: LogKeeper | None = None
+        self.surroundings = Surroundings(spec)
         self.template = TemplateKeeper(spec, folder, self.clock, self._say, self._breathe)
         self.begun_at = self.clock.now()
         self.told_to_end = False
@@ -119,7 +121,8 @@ class Launcher:
         environment = job_environment(spec, driver.places(spec, self.folder), host.python, place)
         if self.interactive is not None:
             self.interactive.prepare(host.sshd, environment)
-        self.custody.start(driver, host, environment, (outputs.logs[0], outputs.logs[-1]))
+        workload = self.custody.start(driver, host, environment, (outputs.logs[0], outputs.logs[-1]))
+        self.surroundings.begin(workload)
         if self.interactive is not None:
             self.interactive.finish_keys()
         if self.proxy is not None:
@@ -151,16 +154,26 @@ class Launcher:
         workload = self.custody.workload
         while workload is not None:
             channel = self.channel.wait_on()
-            others = [] if channel is None else [channel]
+            others = [*([] if channel is None else [channel]), *self.surroundings.wait_on()]
             if self.interactive is not None:
                 others += self.interactive.wait_on()
-            self.custody.wait([self.beat_at, self._tend_outputs()], others)
+            self.custody.wait([self.beat_at, self._tend_outputs(), self.surroundings.wake_at()], others)
             workload.listen()
+            self._tend_surroundings()
             if workload.ready and self._takes_connections() and self.state.ready_at is None:
                 self._became_ready()
             if self.custody.has_ended():
                 return
             self._step()
+
+    def _tend_surroundings(self) -> None:
+        """Disks and network; raises :class:`StartRefused` where what the start needs cannot be had."""
+        if refusal := self.surroundings.tend(self.clock.now()):
+            raise StartRefused(refusal)
+        if self.surroundings.holds:
+            self.begun_at = self.clock.now()
+        if (plugged := self.surroundings.plugged()) != self.state.plugged:
+            self._change(plugged=plugged)
 
     def _takes_connections(self) -> bool:
         """Whether people can reach it, where they are to; raises :class:`StartRefused` where they never
@@ -271,6 +284,7 @@ class Launcher:
 
     def _want(self, desired: Desired) -> None:
         self.desired = desired
+        self.surroundings.want(desired.plugs)
         if self.state.ready_at is not None:
             until = funded_until(self.spec, desired, self.state.ready_at)
             self.state = replace(self.state, funded_until=until)

@@ -19,7 +19,8 @@ def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
     ``run`` stays the platform's own and is shown read-only: a notice or a socket there cannot be forged.
     """
     owner = spec.unix_uid if os.geteuid() == 0 else None
-    for name, mode in (("run", 0o755), ("run/bin", 0o755), ("home", 0o700), ("tmp", 0o1777)):
+    made = {"run": 0o755, "run/bin": 0o755, "plugs": 0o755, "home": 0o700, "tmp": 0o1777}
+    for name, mode in made.items():
         path = folder / name
         path.mkdir(exist_ok=True)
         path.chmod(mode)
@@ -62,6 +63,7 @@ def remove_made(folder: AllocationFolder) -> None:
         folder / "run",
         folder / "home",
         folder / "tmp",
+        folder / "plugs",
         *folder.path.glob("etc-*"),
         *folder.path.glob("node-*"),
     ]:

@@ -106,6 +106,17 @@ def find_lock_holder(device: int, inode: int) -> int | None:
     return None
 
 
+def close_all_but(kept: tuple[int, ...]) -> None:
+    """In a child of the launcher: nothing of the launcher's stays open, above all not its claim, which must
+    end with it."""
+    low = 0
+    for handle in sorted(set(kept)):
+        if low < handle:  # an empty range would close everything
+            os.closerange(low, handle)
+        low = handle + 1
+    os.closerange(low, 65536)
+
+
 def signal_number(name: str) -> int:
     """``USR1``, ``SIGUSR1`` or ``10``; raises ``ValueError`` for anything else."""
     if name.isdigit() and 0 < int(name) < 65:

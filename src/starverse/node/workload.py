@@ -27,6 +27,9 @@ class Exit:
 class Workload:
     """One started sandbox. ``ready`` once the script was executed; ``exit`` once it ended.
 
+    ``entered`` once its namespaces stand: the path there of the folder in which mounts may appear, ``""``
+    where there can be none.
+
     ``broken`` is why the script could not be executed by its own fault.
     """
 
@@ -43,6 +46,7 @@ class Workload:
         self.child = 0
         self.child_handle = -1
         self.status_handle = -1
+        self.entered: str | None = None
         self.ready = False
         self.refusal = ""
         self.broken = ""
@@ -51,7 +55,8 @@ class Workload:
     def start(
         self, host: HostSetup, environment: dict[str, str], logs: tuple[int, int], cgroups: Cgroups
     ) -> None:
-        """Fork the sandbox's first process; from the launcher's main thread only."""
+        """Fork the sandbox's first process; from the launcher's main thread only. The script waits for
+        :meth:`go`."""
         self.status_handle, status = os.pipe()
         control, self._control = os.pipe()
         given = os.memfd_create("environment")
@@ -76,6 +81,12 @@ class Workload:
         for handle in (status, control, given, errors):
             os.close(handle)
         os.set_blocking(self.status_handle, False)
+
+    def go(self) -> None:
+        """Let the script begin."""
+        if self._control >= 0:
+            with contextlib.suppress(BrokenPipeError):  # its end is noticed elsewhere
+                os.write(self._control, b"g")
 
     def listen(self) -> None:
         """Take in what the supervisor reported."""
@@ -140,7 +151,9 @@ class Workload:
 
     def _hear(self, line: str) -> None:
         word, _, rest = line.partition(" ")
-        if word == "ready":
+        if word == "entered":
+            self.entered = rest
+        elif word == "ready":
             supervisor, script = rest.split()
             self._inside_ids = (int(supervisor), int(script))
             self.ready = True

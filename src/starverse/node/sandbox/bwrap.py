@@ -17,6 +17,7 @@ from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node import instance_agent, secrets_folder
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import INSIDE_UID, HostSetup
+from starverse.node.plugs.places import ROOT as PLUGS
 from starverse.node.sandbox import inside
 from starverse.node.sandbox.driver import (
     IMAGE,
@@ -27,7 +28,7 @@ from starverse.node.sandbox.driver import (
     enter_own_cgroups,
     working_folder,
 )
-from starverse.node.sandbox.staging import enter
+from starverse.node.sandbox.staging import enter_with_plugs
 
 PLACES = Places(
     home="/root",
@@ -40,7 +41,7 @@ PLACES = Places(
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A host path shown inside. ``kind``: ``ro``, ``rw`` or ``dev``."""
+    """A host path shown inside. ``kind``: ``ro``, ``rw``, ``dev`` or ``plugs``."""
 
     source: str
     target: str
@@ -98,8 +99,15 @@ def _become(start: Start, launcher: int, entered: int) -> None:
     """In the forked child: from the launcher's user and namespaces to bubblewrap."""
     enter_own_cgroups(start.cgroup_files)
     binds = list_binds(start.spec, start.folder, start.host)
-    sources = enter([(bind.source, bind.kind == "ro") for bind in binds], start.spec.unix_uid, launcher)
+    sources, plugs = enter_with_plugs(
+        [(bind.source, bind.kind == "ro") for bind in binds],
+        start.spec.unix_uid,
+        launcher,
+        str(start.folder / "plugs"),
+    )
     staged = [replace(bind, source=source) for bind, source in zip(binds, sources, strict=True)]
+    if plugs:
+        staged.insert(0, Bind(plugs, PLUGS, "plugs"))
     os.dup2(start.start_errors, 2)
     os.dup2(start.start_errors, 1)
     null = os.open("/dev/null", os.O_RDONLY)
@@ -109,6 +117,7 @@ def _become(start: Start, launcher: int, entered: int) -> None:
     os.umask(0o022)
     if os.read(entered, 1) != b"1":
         raise OSError("the control groups could not be entered")
+    os.write(start.pipes[0], f"entered {plugs}\n".encode())
     os.execve(start.host.bwrap, build_arguments(start, staged), tag_environment(start.spec))
 
 
@@ -181,10 +190,12 @@ def build_arguments(start: Start, binds: list[Bind]) -> list[str]:
         if path.is_symlink():
             command += ["--symlink", str(path.readlink()), str(path)]
     command += ["--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
-    option = {"ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind"}
+    option = {"ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind", "plugs": "--bind"}
     for bind in binds:
         command += [option[bind.kind], bind.source, bind.target]
     command += secrets_folder.bwrap_arguments(spec.secrets, PLACES.run)
+    if any(bind.kind == "plugs" for bind in binds):  # the folder alone: what is mounted in it is as it says
+        command += ["--remount-ro", PLUGS]
     command += ["--remount-ro", "/", "--chdir", "/", "--"]
     return command + supervisor_command(start)
 

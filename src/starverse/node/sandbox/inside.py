@@ -6,8 +6,9 @@ the launcher: ``ready OWN_PID SCRIPT_PID`` after the first exec, ``failed TEXT``
 ``signal NUMBER``; ``broken TEXT`` before ``ready`` where the script is at fault itself (its interpreter or
 its --chdir is not there) and so ends with 127 or 126. bubblewrap alone would fold a signal into 128 + number.
 
-It stays until the launcher closes the control pipe: the launcher's end, wanted or by ``kill -9``, is
-the end of everything in here.
+The script is executed once the launcher has written a byte into the control pipe. The supervisor stays
+until the launcher closes that pipe: the launcher's end, wanted or by ``kill -9``, is the end of everything
+in here.
 """
 
 import _signal  # type: ignore[import-not-found]  # without the enum that `signal` imports
@@ -38,6 +39,8 @@ def supervise(pipes: tuple[int, int, int, int, int], folder: str, processes: int
     try:
         if processes:
             resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+        if not os.read(control, 1):
+            return
         script, broken = _run(folder, command, (output, error), _read_environment(given))
     except OSError as error_text:
         os.write(status, f"failed {command[0]}: {error_text.strerror}\n".encode())

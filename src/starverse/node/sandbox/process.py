@@ -9,6 +9,7 @@ from pathlib import Path
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup
+from starverse.node.processes import close_all_but
 from starverse.node.sandbox import inside, syscalls
 from starverse.node.sandbox.driver import (
     Places,
@@ -45,6 +46,8 @@ class ProcessDriver:
             raise StartRefused("driver process cannot keep secrets off the disk; use driver bwrap")
         if spec.mounts:
             raise StartRefused(f"driver process cannot show {spec.mounts[0].target}; use driver bwrap")
+        if spec.plugs:
+            raise StartRefused(f"driver process cannot show {spec.plugs[0].target}; use driver bwrap")
 
     def start(self, start: Start) -> int:
         if start.host.shims:  # nothing can be laid over it here as in a sandbox
@@ -65,7 +68,7 @@ class ProcessDriver:
         for path in start.cgroup_files:
             if not path.endswith("/tasks"):
                 Path(path).write_text(str(os.getpid()))
-        _close_all_but((0, 1, 2, start.start_errors, *start.pipes))
+        close_all_but((0, 1, 2, start.start_errors, *start.pipes))
         places = self.places(start.spec, start.folder)
         uid = start.spec.unix_uid
         enter_in_place([*_sources(start.spec, start.folder), *_python(start.host, uid)], uid)
@@ -73,6 +76,7 @@ class ProcessDriver:
         os.setpgid(0, 0)
         os.umask(0o022)
         script = f"{places.run}/script"
+        os.write(start.pipes[0], b"entered \n")
         # RLIMIT_NPROC would count every process of the unix user, so it is not set here.
         command = [script, *start.spec.arguments]
         inside.supervise(start.pipes, working_folder(start.spec, places), 0, command)
@@ -94,13 +98,3 @@ def _python(host: HostSetup, uid: int | None) -> list[tuple[str, bool]]:
     if not uid:
         return []
     return [(path, True) for path in host.python_folders if first_impassable(os.path.realpath(path), uid)]
-
-
-def _close_all_but(kept: tuple[int, ...]) -> None:
-    """Nothing of the launcher stays open here: above all not its claim, which must end with it."""
-    low = 0
-    for handle in sorted(set(kept)):
-        if low < handle:  # an empty range would close everything
-            os.closerange(low, handle)
-        low = handle + 1
-    os.closerange(low, 65536)

@@ -18,16 +18,44 @@ def enter(sources: list[tuple[str, bool]], uid: int | None, launcher: int) -> li
     Answers where each source is then to be found. As an ordinary user nothing is staged and nothing is
     dropped. Whatever comes next in this process dies with the launcher.
     """
+    return enter_with_plugs(sources, uid, launcher, None)[0]
+
+
+def enter_with_plugs(
+    sources: list[tuple[str, bool]],
+    uid: int | None,
+    launcher: int,
+    plugs: str | None,
+    *,
+    own_network: bool = False,
+) -> tuple[list[str], str]:
+    """As :func:`enter`, with ``own_network`` into a network namespace too; answers also a folder in which
+    mounts may appear later, ``""`` where this host offers none. ``plugs`` is that folder for an ordinary
+    user; ``None``: not asked for.
+    """
     staged = [path for path, _ in sources]
     if os.geteuid() == 0:
         if not uid:
             raise PermissionError("a workload never runs as host uid 0")
         staged = _stage(sources)
+        if plugs is not None:
+            plugs = f"{_stage_folder()}/plugs"
+            Path(plugs).mkdir()
         drop_to(uid)
-    _enter_user_namespace()
+    if not _enter_user_namespace(syscalls.CLONE_NEWNET if own_network else 0):
+        plugs = None
+    if plugs is not None:
+        _make_shared(plugs)
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     die_with(launcher)
-    return staged
+    return staged, plugs or ""
+
+
+def _make_shared(folder: str) -> None:
+    """An empty mount which passes on what is mounted in it to the sandbox that is made from here."""
+    flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
+    syscalls.mount("tmpfs", folder, "tmpfs", flags, "mode=755,size=4m")
+    syscalls.mount("none", folder, None, syscalls.MS_SHARED)
 
 
 def enter_as_user(sources: list[tuple[str, bool]], uid: int | None) -> list[str]:
@@ -73,8 +101,11 @@ def first_impassable(path: str, uid: int) -> str:
 
 def staged_paths(count: int) -> list[str]:
     """Where a root platform's staged sources will be found, in order."""
-    stage = next(path for path in _STAGES if Path(path).is_dir())
-    return [f"{stage}/{number}" for number in range(count)]
+    return [f"{_stage_folder()}/{number}" for number in range(count)]
+
+
+def _stage_folder() -> str:
+    return next(path for path in _STAGES if Path(path).is_dir())
 
 
 def drop_to(uid: int) -> None:
@@ -100,7 +131,7 @@ def _stage(sources: list[tuple[str, bool]]) -> list[str]:
     """
     _enter_mount_namespace()
     handles = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in sources]
-    stage = next(path for path in _STAGES if Path(path).is_dir())
+    stage = _stage_folder()
     syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=1m")
     staged = staged_paths(len(sources))
     for target, (_, read_only), handle in zip(staged, sources, handles, strict=True):
@@ -131,13 +162,15 @@ def _make_read_only(target: str) -> None:
     syscalls.mount("none", target, None, flags | kept)
 
 
-def _enter_user_namespace() -> None:
-    """An own user namespace with the rights to mount in it; where that is forbidden, bubblewrap's must do."""
+def _enter_user_namespace(more: int = 0) -> bool:
+    """An own user namespace with the rights to mount in it, and namespaces of the kinds ``more``; where that
+    is forbidden (answers false), bubblewrap's must do."""
     uid, gid = os.getuid(), os.getgid()
     try:
-        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS)
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | more)
     except PermissionError:
-        return
+        return False
     for name, text in (("setgroups", "deny"), ("gid_map", f"0 {gid} 1"), ("uid_map", f"0 {uid} 1")):
         with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
             file.write(text)
+    return True
