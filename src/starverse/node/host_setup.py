@@ -16,6 +16,7 @@ from pathlib import Path
 from starverse.node.activity import SAMPLE_SECONDS
 from starverse.node.instance_agent import SSHD
 from starverse.node.limits import CgroupSupport, find_cgroups
+from starverse.node.network.resolvers import find_resolvers, write_resolvers
 
 HOST_ETC = (
     "alternatives",
@@ -34,6 +35,9 @@ HOST_ETC = (
 )
 """What of the host's ``/etc`` workloads see (a copy): how programs find libraries, time and certificates."""
 
+INTERNET_RESOLVER = "resolv.conf.internet"
+"""The file of a sandbox's ``/etc`` that is its ``resolv.conf`` where it has a network of its own."""
+
 INSIDE_UID = 1000
 """The uid and gid of every workload inside its sandbox."""
 
@@ -43,8 +47,8 @@ class HostSetup:
     """``bwrap`` ``""``: not there. ``python_folders`` are shown read-only at their own paths inside.
 
     ``etc`` is the folder shown as ``/etc``, ``shims`` the one that becomes ``/run/starverse/bin`` (``""``:
-    none). ``sshd`` is its path, ``""``: not there. ``look_seconds``: how often instances are looked
-    at for evidence of use.
+    none). ``sshd`` and ``pasta`` are their paths, ``""``: not there. ``look_seconds``: how often instances
+    are looked at for evidence of use.
     """
 
     bwrap: str
@@ -56,6 +60,7 @@ class HostSetup:
     cgroups: CgroupSupport
     sshd: str = ""
     look_seconds: float = SAMPLE_SECONDS
+    pasta: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -92,6 +97,7 @@ def find_host_setup(folder: Path, nodes: Sequence[str], shims: str = "") -> Host
         etc=str(build_etc(folder, nodes)),
         shims=shims,
         cgroups=find_cgroups(),
+        pasta=shutil.which("pasta") or "",
         sshd=SSHD if os.access(SSHD, os.X_OK) else "",
     )
 
@@ -115,13 +121,15 @@ def build_etc(folder: Path, nodes: Sequence[str]) -> Path:
             elif source.exists():
                 shutil.copyfile(source, target)
     resolver = Path("/etc/resolv.conf")
+    resolver_text = resolver.read_text() if resolver.exists() else ""
     files = {
         "passwd": f"user:x:{INSIDE_UID}:{INSIDE_UID}:user:/root:/bin/bash\n"
         "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
         "group": f"user:x:{INSIDE_UID}:\nnogroup:x:65534:\n",
         "hosts": f"127.0.0.1 {' '.join(('localhost', *nodes))}\n::1 localhost ip6-localhost\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-        "resolv.conf": resolver.read_text() if resolver.exists() else "",
+        "resolv.conf": resolver_text,
+        INTERNET_RESOLVER: write_resolvers(resolver_text, find_resolvers()),
     }
     for name, text in files.items():
         (etc / name).write_text(text)

@@ -66,7 +66,7 @@ class Launcher:
         self.proxy: ApiProxy | None = None
         self.interactive: Interactive | None = None
         self.outputs: LogKeeper | None = None
-        self.surroundings = Surroundings(spec)
+        self.surroundings = Surroundings(spec, folder.path)
         self.template = TemplateKeeper(spec, folder, self.clock, self._say, self._breathe)
         self.begun_at = self.clock.now()
         self.told_to_end = False
@@ -122,7 +122,7 @@ class Launcher:
         if self.interactive is not None:
             self.interactive.prepare(host.sshd, environment)
         workload = self.custody.start(driver, host, environment, (outputs.logs[0], outputs.logs[-1]))
-        self.surroundings.begin(workload)
+        self.surroundings.begin(workload, host.pasta)
         if self.interactive is not None:
             self.interactive.finish_keys()
         if self.proxy is not None:
@@ -160,7 +160,7 @@ class Launcher:
             self.custody.wait([self.beat_at, self._tend_outputs(), self.surroundings.wake_at()], others)
             workload.listen()
             self._tend_surroundings()
-            if workload.ready and self._takes_connections() and self.state.ready_at is None:
+            if workload.ready and self._is_usable() and self.state.ready_at is None:
                 self._became_ready()
             if self.custody.has_ended():
                 return
@@ -170,14 +170,16 @@ class Launcher:
         """Disks and network; raises :class:`StartRefused` where what the start needs cannot be had."""
         if refusal := self.surroundings.tend(self.clock.now()):
             raise StartRefused(refusal)
-        if self.surroundings.holds:
+        if not self.surroundings.are_there:
             self.begun_at = self.clock.now()
         if (plugged := self.surroundings.plugged()) != self.state.plugged:
             self._change(plugged=plugged)
 
-    def _takes_connections(self) -> bool:
-        """Whether people can reach it, where they are to; raises :class:`StartRefused` where they never
-        will."""
+    def _is_usable(self) -> bool:
+        """Whether all is there, and people can reach it, where they are to; raises :class:`StartRefused`
+        where they never will."""
+        if not self.surroundings.are_there:
+            return False
         agent = self.interactive
         if agent is None:
             return True
@@ -352,6 +354,7 @@ class Launcher:
         outcome = self.custody.outcome(failure, self.state.stopped_by)
         outcome["out_of_memory"] = self.state.out_of_memory or outcome.get("out_of_memory", False)
         self.state = replace(self.state, **outcome)
+        self.surroundings.end()
         self._finish_gang()
         self.state = replace(self.state, ended_at=self.clock.now())
         if self.state.ready_at is not None:

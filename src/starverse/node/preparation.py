@@ -64,6 +64,7 @@ def remove_made(folder: AllocationFolder) -> None:
         folder / "home",
         folder / "tmp",
         folder / "plugs",
+        folder / "network",
         *folder.path.glob("etc-*"),
         *folder.path.glob("node-*"),
     ]:

@@ -1,34 +1,39 @@
 """What a workload has around its sandbox: disks that come and go, and its network.
 
-The script begins when all that its launch names is there.
+A script begins when all that its launch names is there. An instance is ready then: what it begins with
+needs neither.
 """
 
 from __future__ import annotations
 
 import select
 from collections.abc import Iterable
+from pathlib import Path
 
 from starverse.domain.workloads.launch import LaunchSpec, Plug, PlugState
+from starverse.node.network.keeper import NetworkKeeper
 from starverse.node.plugs.keeper import PlugKeeper, Sandbox
 from starverse.node.workload import Workload
 
 
 class Surroundings:
-    """From the sandbox's first process to its end. Nothing here waits. ``holds``: the script has not begun,
-    something that it needs is not there yet."""
+    """From the sandbox's first process to its end. Nothing here waits.
 
-    def __init__(self, spec: LaunchSpec) -> None:
+    ``are_there``: whether the workload ever had all that its launch names.
+    """
+
+    def __init__(self, spec: LaunchSpec, folder: Path) -> None:
         self._spec = spec
         self._workload: Workload | None = None
-        self._entered = False
-        self.holds = True
+        self._pasta = ""
+        self._entered = self._let_go = self.are_there = False
         self._plugs = PlugKeeper(spec.plugs, self._processes_inside)
+        self._network = NetworkKeeper(spec, folder)
 
-    def begin(self, workload: Workload) -> None:
-        """The sandbox was begun; where it needs nothing, its script need not wait for anybody."""
-        self._workload = workload
-        if not self._spec.plugs:
-            self._let_go()
+    def begin(self, workload: Workload, pasta: str) -> None:
+        """The sandbox was begun; ``pasta`` is that program's path."""
+        self._workload, self._pasta = workload, pasta
+        self._look()
 
     def want(self, plugs: Iterable[Plug] | None) -> None:
         """All disks that are to be there from now on; ``None``: those of the launch."""
@@ -41,30 +46,37 @@ class Surroundings:
             return ""
         if workload.entered is not None and not self._entered:
             self._entered = True
-            self._plugs.begin(Sandbox(workload.child_handle if workload.entered else -1, workload.entered))
+            place = workload.child_handle if workload.entered else -1
+            self._network.begin(workload.child, workload.child_handle, self._pasta)
+            self._plugs.begin(Sandbox(place, workload.entered))
+        no_network = self._network.tend(now)
         self._plugs.tend(now)
-        if self.holds:
-            missing = self._plugs.missing_at_start()
-            if missing == "":
-                self._let_go()
-            return missing or ""
-        return ""
+        return no_network or ("" if self.are_there else self._look())
 
     def plugged(self) -> tuple[PlugState, ...]:
         return self._plugs.states()
 
     def wait_on(self) -> list[tuple[int, int]]:
         """Descriptors, with events of ``poll``, that have news for :meth:`tend`."""
-        return [(handle, select.POLLIN) for handle in self._plugs.handles()]
+        return [(handle, select.POLLIN) for handle in (*self._plugs.handles(), *self._network.handles())]
 
     def wake_at(self) -> float:
         """When to :meth:`tend` without any news."""
         return self._plugs.wake_at()
 
-    def _let_go(self) -> None:
+    def end(self) -> None:
+        """The sandbox is gone."""
+        self._network.end()
+
+    def _look(self) -> str:
+        """Let the script begin if it may; answers why it never will, ``""`` while it may."""
         assert self._workload is not None
-        self.holds = False
-        self._workload.go()
+        missing = self._plugs.missing_at_start()
+        self.are_there = missing == "" and self._network.is_there
+        if not self._let_go and (self.are_there or self._spec.interactive):
+            self._let_go = True
+            self._workload.go()
+        return missing or ""
 
     def _processes_inside(self) -> list[int]:
         return [] if self._workload is None else self._workload.processes_inside()

@@ -123,7 +123,8 @@ class LaunchSpec:
     (OpenSSH) that may log in, the platform's own. ``home`` is the host folder shown as ``/root``, ``""``: one
     that goes with the allocation. ``plugs`` are disks to be had from the start, each of them or the start
     fails. ``secrets`` (name, value) become files below ``/run/starverse/secrets``. ``image`` is the host
-    folder of an image, shown read-only at ``/opt/image``; ``""``: the host's programs alone.
+    folder of an image, shown read-only at ``/opt/image``; ``""``: the host's programs alone. With ``network``
+    ``internet`` nothing private is reached but the ``network_reachable`` networks.
     """
 
     allocation_id: str
@@ -176,6 +177,7 @@ class LaunchSpec:
     plugs: tuple[Plug, ...] = ()
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     image: str = ""
+    network_reachable: tuple[str, ...] = ()
     version: int = PROTOCOL_VERSION
 
     @property
@@ -217,6 +219,7 @@ class LaunchSpec:
         raw["gateway_keys"] = tuple(raw.get("gateway_keys", ()))
         raw["plugs"] = tuple(Plug(**plug) for plug in raw.get("plugs", ()))
         raw["secrets"] = tuple((name, value) for name, value in raw.get("secrets", ()))
+        raw["network_reachable"] = tuple(raw.get("network_reachable", ()))
         raw["limits"] = Limits(**raw["limits"])
         raw["template"] = Template(**raw["template"]) if raw["template"] else None
         return cls(**raw)

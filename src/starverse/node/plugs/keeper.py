@@ -1,7 +1,7 @@
 """The plugs of one running workload, made to be what is wanted of them.
 
 A plug is there if and only if it is wanted and was not refused, or it is ``stuck``. Mounting and unmounting
-happen in processes of their own (:mod:`starverse.node.plugs.acts`), so nothing here ever waits; each end is
+happen in processes of their own (:mod:`starverse.node.acts`), so nothing here ever waits; each end is
 bounded or reported. Nothing is written down: mounts, loop devices and locks live in the sandbox's own
 namespaces and end with them, however the launcher ends.
 
@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.workloads.launch import Plug, PlugState
+from starverse.node.acts import Act
 from starverse.node.plugs import inside_mounts
-from starverse.node.plugs.acts import Act
 from starverse.node.plugs.holders import describe_holders, find_holders
 from starverse.node.plugs.places import PlugRefused, place_of
 

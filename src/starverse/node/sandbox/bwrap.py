@@ -16,7 +16,8 @@ from types import ModuleType
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node import instance_agent, secrets_folder
 from starverse.node.folder import AllocationFolder
-from starverse.node.host_setup import INSIDE_UID, HostSetup
+from starverse.node.host_setup import INSIDE_UID, INTERNET_RESOLVER, HostSetup
+from starverse.node.network.pasta import refusal as network_refusal
 from starverse.node.plugs.places import ROOT as PLUGS
 from starverse.node.sandbox import inside
 from starverse.node.sandbox.driver import (
@@ -65,8 +66,10 @@ class BwrapDriver:
         if not host.bwrap:
             raise StartRefused("bubblewrap is not installed: apt-get install bubblewrap")
         secrets_folder.check_names(spec.secrets)
-        if spec.network not in ("none", "host"):
-            raise StartRefused(f"network {spec.network!r}: expected none or host")
+        if spec.network not in ("none", "internet", "host"):
+            raise StartRefused(f"network {spec.network!r}: expected none, internet or host")
+        if spec.network == "internet" and (why := network_refusal(host.pasta)):
+            raise StartRefused(f"network internet cannot be had: {why}")
 
     def start(self, start: Start) -> int:
         launcher = os.getpid()
@@ -104,6 +107,7 @@ def _become(start: Start, launcher: int, entered: int) -> None:
         start.spec.unix_uid,
         launcher,
         str(start.folder / "plugs"),
+        own_network=start.spec.network == "internet",
     )
     staged = [replace(bind, source=source) for bind, source in zip(binds, sources, strict=True)]
     if plugs:
@@ -134,6 +138,8 @@ def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> l
         if path.is_dir() and not path.is_symlink():
             binds.append(Bind(str(path), str(path)))
     binds.append(Bind(host.etc, "/etc"))
+    if spec.network == "internet":
+        binds.append(Bind(f"{host.etc}/{INTERNET_RESOLVER}", "/etc/resolv.conf"))
     if (folder / "hosts").exists():  # of several nodes
         binds.append(Bind(str(folder / "hosts"), "/etc/hosts"))
     binds += [

@@ -78,7 +78,7 @@ def enter_in_place(sources: list[tuple[str, bool]], uid: int | None) -> None:
     """
     if os.geteuid() != 0 or not uid:
         return
-    _enter_mount_namespace()
+    enter_private_mounts()
     wanted = sorted((os.path.realpath(path), read_only) for path, read_only in sources)
     handles = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in wanted]
     for cover in sorted({top for path, _ in wanted if (top := first_impassable(path, uid))}):
@@ -129,19 +129,28 @@ def _stage(sources: list[tuple[str, bool]]) -> list[str]:
     Sources are opened before, so that the tmpfs may cover their parents and no parent need be passable
     for the team's user.
     """
-    _enter_mount_namespace()
+    enter_private_mounts()
     handles = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path, _ in sources]
-    stage = _stage_folder()
-    syscalls.mount("tmpfs", stage, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755,size=1m")
+    mount_stage()
     staged = staged_paths(len(sources))
     for target, (_, read_only), handle in zip(staged, sources, handles, strict=True):
         _bind(handle, target, read_only)
     return staged
 
 
-def _enter_mount_namespace() -> None:
+def enter_private_mounts() -> None:
+    """A mount namespace of this process, which nothing leaves."""
     syscalls.unshare(syscalls.CLONE_NEWNS)
     syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+
+
+def mount_stage(*, devices: bool = False) -> str:
+    """An empty folder of one's own, after :func:`enter_private_mounts`; with ``devices`` device files work
+    there. What it covers has to be open by then."""
+    stage = _stage_folder()
+    flags = syscalls.MS_NOSUID | (0 if devices else syscalls.MS_NODEV)
+    syscalls.mount("tmpfs", stage, "tmpfs", flags, "mode=755,size=1m")
+    return stage
 
 
 def _bind(handle: int, target: str, read_only: bool) -> None:
@@ -169,6 +178,8 @@ def _enter_user_namespace(more: int = 0) -> bool:
     try:
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | more)
     except PermissionError:
+        if more:
+            raise
         return False
     for name, text in (("setgroups", "deny"), ("gid_map", f"0 {gid} 1"), ("uid_map", f"0 {uid} 1")):
         with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
