@@ -244,7 +244,7 @@ sleep 60
 @pytest.mark.usefixtures("needs_bwrap")
 def test_secrets_are_files_in_memory_and_nowhere_else(platform: Platform) -> None:
     """Read-only inside; not in arguments, environments, logs or any file of the platform once it runs."""
-    spec = _build(platform, "secrets", script=LOOKS_AT_SECRETS, secrets=(("token", SECRET), ("other", "x")))
+    spec = platform.build("secrets", script=LOOKS_AT_SECRETS, secrets=(("token", SECRET), ("other", "x")))
     platform.begin(spec)
     platform.wait(spec, "running")
     log = Path(spec.logs, "1.out")
@@ -267,7 +267,7 @@ def test_secrets_are_files_in_memory_and_nowhere_else(platform: Platform) -> Non
 
 def test_a_secret_that_is_no_file_name_is_refused(platform: Platform) -> None:
     for number, name in enumerate(("../token", "", ".", "a/b", "x" * 65)):
-        spec = _build(platform, f"bad-{number}", secrets=((name, "value"),))
+        spec = platform.build(f"bad-{number}", secrets=((name, "value"),))
         platform.begin(spec)
         platform.started[-1].wait(20)
         state = AllocationFolder(spec.folder).read_state()
@@ -288,7 +288,7 @@ def test_an_image_and_a_home_that_stays_are_shown(platform: Platform) -> None:
         ("first", 'tool; echo kept > "$HOME/file"; echo x > /opt/image/x || echo read-only\n'),
         ("again", "cat /root/file; command -v tool\n"),
     ):
-        spec = _build(platform, name, script=script, image=str(image), home=str(home))
+        spec = platform.build(name, script=script, image=str(image), home=str(home))
         platform.begin(spec)
         platform.wait(spec, "ended")
         lines = Path(spec.logs, "1.out").read_text().splitlines()
@@ -303,7 +303,7 @@ def test_an_instance_takes_connections_as_an_ordinary_user_inside(platform: Plat
     """Its agent and every sshd: never host root, without a capability, gone with their launcher."""
     if not Path("/usr/sbin/sshd").exists():
         pytest.skip("openssh-server is not installed: apt-get install openssh-server")
-    spec = _build(platform, "instance", interactive=True, home=str(platform.data / "home"))
+    spec = platform.build("instance", interactive=True, home=str(platform.data / "home"))
     platform.begin(spec)
     platform.wait(spec, "running")
     for pid in _wait_for_processes("instance", 3):
@@ -322,7 +322,7 @@ def test_an_instance_takes_connections_as_an_ordinary_user_inside(platform: Plat
 
 def test_process_keeps_no_instance_and_no_secret(platform: Platform) -> None:
     for name, changes in (("inst", {"interactive": True}), ("sec", {"secrets": (("a", "b"),)})):
-        spec = _build(platform, name, driver="process", **changes)
+        spec = platform.build(name, driver="process", **changes)
         platform.begin(spec)
         platform.started[-1].wait(20)
         state = AllocationFolder(spec.folder).read_state()
