@@ -45,20 +45,24 @@ from starverse.gateway.serving import Gateway
 from starverse.http.app import make_app
 from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer, TlsSettings
+from starverse.node.disk_trees import copy_tree
 from starverse.node.images.builder import ProcessBuilder
 from starverse.node.rclone.copier import RcloneCopier
 from starverse.reconcilers import (
     attachments,
     checkpoint,
+    clone,
     disk_meter,
     disks,
     fabric,
+    idle,
     images,
     inventory,
     launch,
     meter,
     observe,
     reclaim,
+    release,
     retention,
     schedule,
     sweep,
@@ -89,6 +93,9 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
         sweep,
         topup,
         retention,
+        idle,
+        release,
+        clone,
         syncs,
         fabric,
         images,
@@ -234,6 +241,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
             channels=known.channels,
             channel_ca=tls.authority() if tls else "",
             images=builder,
+            copy_tree=copy_tree,
             copier=RcloneCopier(config.policy.disk_reserve_mib * MIB),
         )
         _prepare_database(platform, known.me)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app import funding
+from starverse.app.activity import note_activity
 from starverse.app.attachments import note_plugged, wanted_plugs
 from starverse.app.binding import follow_binding, is_proven, note_fault, read_bindings
 from starverse.app.endings import End, record_end, record_ready
@@ -100,6 +101,7 @@ def _alive(
     if starting and state.ready_at is not None:
         record_ready(platform, allocation.id, _instant(state.ready_at), _instant(state.alive_at))
     note_plugged(platform, allocation, state)
+    note_activity(platform, allocation, job, state)
     late = starting and state.ready_at is None and is_too_late(platform, allocation, seen_at=seen_at)
     why = why_overdue(allocation, job, state, witness, platform.settings)
     if not why and late:

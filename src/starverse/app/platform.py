@@ -11,6 +11,7 @@ from starverse.db.node_memory import NodeMemory
 from starverse.db.servers import Server
 from starverse.db.session import Database
 from starverse.domain.disk_kind import DiskKind
+from starverse.domain.errors import Unavailable
 from starverse.engines.base import Engine
 
 
@@ -107,6 +108,11 @@ class Paths:
         return self.data / "api.sock"
 
 
+def no_copy(source: Path, target: Path) -> int:
+    """For a platform that copies no trees."""
+    raise Unavailable(f"This platform copies no folders, {source.name} to {target.name} neither.")
+
+
 @dataclass(frozen=True, slots=True)
 class Platform:
     """Database, engine, clock, ids, wake-ups and settings.
@@ -128,6 +134,7 @@ class Platform:
     nodes: NodeMemory = field(default_factory=NodeMemory)
     images: ImageStore = field(default_factory=NoImages)
     copier: Copier = field(default_factory=NoCopier)
+    copy_tree: Callable[[Path, Path], int] = no_copy
 
     def channel_addresses(self) -> str:
         """Where launchers dial, tried in turn: this machine's socket, then the channels of all servers."""

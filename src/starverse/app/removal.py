@@ -36,7 +36,7 @@ def remove_workspace(platform: Platform, workspace_id: str, before: datetime) ->
         for job_id in workspaces.remains_of(connection, workspace_id).job_ids:
             there = [row.folder for row in checkpoints.of_job(connection, job_id) if row.removed_at is None]
             checkpoints.note_removed(connection, job_id, there, now)
-    _remove_files(platform, workspace_id)
+    remove_workspace_files(platform, workspace_id)
     return True
 
 
@@ -47,7 +47,9 @@ def find_leftovers(platform: Platform) -> list[Path]:
     any more counts.
     """
     data = platform.settings.data
-    roots = [data / "workspaces", data / "datasets", *_children(platform.paths.folders)]
+    homes = data / "instances"
+    roots = [data / "workspaces", data / "datasets", homes, *_children(homes)]
+    roots += _children(platform.paths.folders)
     for disks in (data / "disks", data / "snapshots"):
         roots += [disks, *_children(disks)]
     found = [entry for root in roots for entry in _children(root) if _ASIDE.fullmatch(entry.name)]
@@ -70,7 +72,7 @@ def finish_removals(platform: Platform) -> int:
     with platform.database.read() as connection:
         claimed = workspaces.removed_among(connection, there)
     for workspace_id in claimed:
-        _remove_files(platform, workspace_id)
+        remove_workspace_files(platform, workspace_id)
     return len(claimed)
 
 
@@ -79,8 +81,11 @@ def remove_leftover(path: Path) -> None:
     remove_tree(path)
 
 
-def _remove_files(platform: Platform, workspace_id: str) -> None:
-    """The workspace itself goes last: while it is there, an interrupted removal is found again."""
+def remove_workspace_files(platform: Platform, workspace_id: str) -> None:
+    """Delete what lies on disk of a workspace whose removal is on record.
+
+    The workspace itself goes last: while it is there, an interrupted removal is found again.
+    """
     with platform.database.read() as connection:
         remains = workspaces.remains_of(connection, workspace_id)
     paths = platform.paths

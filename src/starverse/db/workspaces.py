@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, update
 
+from starverse.db.instance_tables import instances
 from starverse.db.statements import in_chunks
 from starverse.db.tables import allocations, jobs, workspaces
 from starverse.domain.workloads.states import ENDED_JOB_STATES
@@ -22,7 +23,8 @@ class Remains:
 
 
 def ended_before(connection: Connection, instant: datetime, limit: int) -> tuple[str, ...]:
-    """Workspaces still on disk whose jobs have all ended, the last of them before ``instant``."""
+    """Workspaces still on disk whose jobs have all ended, the last of them before ``instant``; those of
+    instances go with their instance."""
     rows = connection.execute(
         select(workspaces.c.id).where(_is_due(instant)).order_by(workspaces.c.created_at).limit(limit)
     )
@@ -39,6 +41,15 @@ def claim_removal(connection: Connection, workspace_id: str, instant: datetime, 
         .returning(workspaces.c.id)
     ).one_or_none()
     return claimed is not None
+
+
+def give_up(connection: Connection, workspace_id: str, now: datetime) -> None:
+    """Note that the files of a workspace go, whose owner is no more."""
+    connection.execute(
+        update(workspaces)
+        .where(workspaces.c.id == workspace_id, workspaces.c.removed_at.is_(None))
+        .values(removed_at=now)
+    )
 
 
 def lock(connection: Connection, workspace_id: str) -> datetime | None:
@@ -76,5 +87,6 @@ def _is_due(instant: datetime) -> ColumnElement[bool]:
         allocations.c.job_id == jobs.c.id,
         allocations.c.cleaned_at.is_(None) | allocations.c.closed_at.is_(None),
     )
-    old = and_(workspaces.c.removed_at.is_(None), workspaces.c.created_at < instant)
+    of_instance = exists().where(instances.c.workspace_id == workspaces.c.id)
+    old = and_(workspaces.c.removed_at.is_(None), workspaces.c.created_at < instant, ~of_instance)
     return and_(old, ~going_on, last_end < instant, ~unsettled)

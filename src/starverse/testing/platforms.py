@@ -19,6 +19,7 @@ from starverse.app.ports import Clock, Ids, RandomIds, Wakeups
 from starverse.db.session import Database
 from starverse.db.tables import metadata
 from starverse.engines.base import Engine
+from starverse.node.disk_trees import copy_tree
 
 START = datetime(2026, 3, 10, 2, tzinfo=UTC)
 """2026-03-10 10:00 in Shanghai: by day, the shipped price book in effect."""
@@ -93,6 +94,7 @@ def make_platform(
         ids=ids or RandomIds(),
         wakeups=Wakeups(),
         settings=replace(Settings(data=data), **settings),  # type: ignore[arg-type]
+        copy_tree=copy_tree,
     )
     prepare(platform)
     return platform

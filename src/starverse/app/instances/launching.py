@@ -100,7 +100,7 @@ def launch(platform: Platform, identity: Identity, request: LaunchRequest) -> vi
         made = claim(connection, AccountId(identity.account_id), request.once, instance_id, now)
         if made is not None:
             return made
-        _require_few(connection, identity)
+        require_few(connection, identity)
         jobs.insert_workspace(connection, workspace_id, identity.team_id, None, now)
         number = jobs.next_number(connection, "job")
         name = request.name or _free_name(connection, identity, request.card, number)
@@ -260,7 +260,8 @@ def _free_name(connection: Connection, identity: Identity, card: str, number: in
     return f"{name}-{identity.team_id[-6:]}" if taken else name
 
 
-def _require_few(connection: Connection, identity: Identity) -> None:
+def require_few(connection: Connection, identity: Identity) -> None:
+    """A team has so many instances at most."""
     if instances.count_of(connection, identity.team_id) >= INSTANCES_MAX:
         raise LimitExceeded(
             f"team {identity.team_name} has {INSTANCES_MAX} instances",

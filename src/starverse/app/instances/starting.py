@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from starverse.app.idempotency import Once, claim
+from starverse.app.idempotency import Once, claim, made_before
 from starverse.app.identity import Identity
 from starverse.app.instances import views
 from starverse.app.instances.checks import card_faults, read_world, require_start
@@ -58,6 +58,9 @@ def start(platform: Platform, identity: Identity, ref: str, request: StartReques
     soon as it has stopped. Raises ``Conflict`` rather than give it anything else."""
     wish = _wish(identity, request)
     with platform.database.read() as connection:
+        before = made_before(connection, identity.account_id, request.once)
+        if before is not None:
+            return views.one(platform, before)
         instance = find(connection, identity, ref)
         if instance.state is InstanceState.STOPPED:
             _require_files(platform, connection, instance)
@@ -88,6 +91,9 @@ def resize(platform: Platform, identity: Identity, ref: str, request: ResizeRequ
     """Other cards, the same files and disks: a new allocation. What runs is stopped and started again as one
     wish, which no crash splits."""
     with platform.database.read() as connection:
+        before = made_before(connection, identity.account_id, request.once)
+        if before is not None:
+            return views.one(platform, before)
         found = find(connection, identity, ref)
         job = _present_job(connection, found)
         world = read_world(platform, connection, identity.account_id)

@@ -1,8 +1,8 @@
 """Whether an instance is idle: by evidence, source by source, never by one sign alone.
 
-A source (``cards``, ``cpu``, ``disk``, ``network``, ``ssh``, ``jupyter``) tells when it last showed activity; the
-newest of them counts. The clock begins anew with every assignment, and with every change of what its owner
-wants; nobody is stopped on stale evidence.
+A source (``cards``, ``cpu``, ``disk``, ``network``, ``ssh``, ``jupyter``) tells when it last showed activity;
+the newest of them counts. The clock begins anew with every assignment, and with every change of what its
+owner wants; nobody is stopped on stale evidence.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from enum import StrEnum
 from starverse.domain.workloads.instances import IdleStop, Policy
 
 WARN_SHARE = 0.8
-FRESH_SECONDS = 90
-"""Evidence is sampled every ten seconds; older than this, nothing is known."""
+FRESH_SECONDS = 30
+"""Launchers speak each second and look every ten; when nothing was heard for longer, nothing is known."""
 
 SETTLE_SECONDS = 60
 """Nothing is called idle sooner: after 0 seconds means as soon as a minute shows nothing."""
@@ -70,8 +70,8 @@ def judge(
     evidence: Sequence[Evidence],
     now: datetime,
 ) -> Idleness:
-    """The verdict at ``now``. ``clock_began_at``: the assignment, or *ready* of its run; ``seen_at``: when its
-    launcher last spoke."""
+    """The verdict at ``now``. ``clock_began_at``: the assignment, or *ready* of its run; ``seen_at``: when
+    its launcher last spoke."""
     signs = [each.last_at for each in evidence if each.last_at is not None]
     begins = [clock_began_at, *([policy.changed_at] if policy.changed_at is not None else [])]
     since = min(now, max([*begins, *signs]))
