@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.workloads.launch import Plug, PlugState
 
-
 Reports = tuple[PlugState, ...]
 
 
