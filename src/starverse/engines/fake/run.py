@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from starverse.domain.workloads.launch import EXIT_FOR_REQUEUE, Desired, LauncherState, LaunchSpec
+from starverse.domain.workloads.launch import (
+    EXIT_FOR_REQUEUE,
+    Activity,
+    Desired,
+    LauncherState,
+    LaunchSpec,
+)
 from starverse.engines.fake.plugs import FakePlugs, Reports
 from starverse.node.deadlines import Notice, due_notice, funded_until, strengthen, time_limit_lead_seconds
 
@@ -22,7 +28,8 @@ class FakeRun:
     ``notice_exit_code`` after ``notice_exit_seconds``, before TERM. ``ignores_term``: only KILL ends it.
     ``checkpoint_seconds``: publishes one that often. ``dies_at_seconds``: ``kill -9`` of the launcher.
     ``refuses_plugs`` says why it has no disk; with ``keeps_plugs`` none comes out.
-    ``silent``: a span in which heartbeats are lost while everything runs on.
+    ``silent``: a span in which heartbeats are lost while everything runs on. ``active``: (source, from, to)
+    in which an instance shows that it is in use.
     """
 
     start_seconds: float = 1.0
@@ -40,6 +47,7 @@ class FakeRun:
     silent: tuple[float, float] | None = None
     refuses_plugs: str = ""
     keeps_plugs: bool = False
+    active: tuple[tuple[str, float, float], ...] = ()
 
 
 class FakeLauncher:
@@ -98,7 +106,7 @@ class FakeLauncher:
         self._now = now
         self._plug()
         if self.claimed and not self.ended and not self._is_silent(now):
-            self.state = replace(self.state, alive_at=now)
+            self.state = replace(self.state, alive_at=now, activity=self._activity(now))
 
     def _plug(self) -> None:
         if not self.claimed or self.ended:
@@ -109,6 +117,16 @@ class FakeLauncher:
     def _plugs_now(self) -> Reports:
         wanted = self.spec.plugs if self.desired.plugs is None else self.desired.plugs
         return self.plugs.follow(wanted, self.run.refuses_plugs, self.run.keeps_plugs)
+
+    def _activity(self, now: float) -> tuple[Activity, ...]:
+        ready = self.state.ready_at
+        if ready is None:
+            return ()
+        newest: dict[str, float] = {}
+        for source, begin, end in self.run.active:
+            if now >= ready + begin:
+                newest[source] = max(newest.get(source, 0.0), min(now, ready + end))
+        return tuple(Activity(source, last_at, "in use") for source, last_at in sorted(newest.items()))
 
     def _next_event(self) -> float:
         if self.desired.stop and self._term_at is None:
