@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from starverse.app import attachments, metering
 from starverse.app.instances.following import follow_end, follow_ready
 from starverse.app.platform import Platform
-from starverse.db import accounts, allocations, checkpoints, events, instances, inventory, jobs
+from starverse.db import accounts, allocations, checkpoints, events, instances, inventory, jobs, nodes
 from starverse.db import metering as meter_rows
 from starverse.db.events import Event
 from starverse.domain.errors import InvariantBroken
@@ -23,6 +23,7 @@ from starverse.domain.ids import AllocationId
 from starverse.domain.recovery.follow import Follow, JobFacts, what_follows
 from starverse.domain.timespan import ceil_to_second
 from starverse.domain.workloads.instances import Restart
+from starverse.domain.workloads.launch import UncleanCard
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import ALLOCATION_TRANSITIONS, AllocationState, JobState, path
@@ -30,7 +31,10 @@ from starverse.domain.workloads.states import ALLOCATION_TRANSITIONS, Allocation
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How an allocation ended. ``state`` is ended, failed_to_start or lost; times as the launcher told."""
+    """How an allocation ended. ``state`` is ended, failed_to_start or lost; times as the launcher told.
+
+    ``unclean`` are cards of it that nobody may have as they are: they are quarantined with its end.
+    """
 
     state: AllocationState
     cause: EndCause
@@ -39,6 +43,7 @@ class End:
     ready_at: datetime | None = None
     exit_code: int | None = None
     exit_signal: int | None = None
+    unclean: tuple[UncleanCard, ...] = ()
 
 
 def record_ready(platform: Platform, allocation_id: str, ready_at: datetime, alive_at: datetime) -> bool:
@@ -127,6 +132,7 @@ def _record(connection: Connection, platform: Platform, allocation: Allocation, 
         closed_at=now,
         examined_at=now if allocation.ready_at is None else None,
     )
+    _quarantine(connection, over, end.unclean, now)
     inventory.count_release(connection, over.nodes)
     attachments.begin_end(connection, over.id, now)
     accounts.revoke_allocation_tokens(connection, AllocationId(over.id), now)
@@ -135,6 +141,19 @@ def _record(connection: Connection, platform: Platform, allocation: Allocation, 
     follow = what_follows(end.cause, _facts(connection, job, over, None))
     job = _advance_job(connection, job, over, follow, now)
     follow_end(connection, platform, job, end.cause, now)
+
+
+def _quarantine(
+    connection: Connection, over: Allocation, unclean: tuple[UncleanCard, ...], now: datetime
+) -> None:
+    """Before the cards are free: those that are not fit to be lent go to nobody, and operators hear of it."""
+    why = {(card.node, card.index): card.why for card in unclean}
+    for card in inventory.load_cards(connection, over.cards).values() if why else ():
+        text = why.get((card.node_id, card.index))
+        if text:
+            nodes.set_quarantined(connection, card.id, True, text)
+            message = f"out of use until an operator has looked: after allocation {over.id} {text}"
+            events.record(connection, Event(now, "card", card.id, "warning", "quarantined", message))
 
 
 def settle_checkpoints(platform: Platform, allocation_id: str) -> bool:

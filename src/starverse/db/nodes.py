@@ -17,7 +17,7 @@ from starverse.domain.ids import format_job_number
 class CardUse:
     """A card and who uses it now; ``job_number`` and ``team_id`` are ``None`` when it is free.
 
-    ``healthy`` false comes with a ``message``.
+    ``healthy`` false comes with a ``message``, and so does ``quarantined`` where the platform did it.
     """
 
     id: str
@@ -91,7 +91,7 @@ def all_nodes(connection: Connection) -> tuple[NodeUse, ...]:
                 declared=row.declared,
                 healthy=row.healthy,
                 quarantined=row.quarantined,
-                message=row.message,
+                message=row.quarantined_because or row.message,
                 job_number=number,
                 team_id=team_id,
             )
@@ -121,9 +121,13 @@ def set_drained(connection: Connection, node_id: str, drained: bool) -> bool:
     return done.rowcount == 1
 
 
-def set_quarantined(connection: Connection, card_id: str, quarantined: bool) -> bool:
-    """Whether there is such a card. Counts as a change of its node."""
-    done = connection.execute(update(cards).where(cards.c.id == card_id).values(quarantined=quarantined))
+def set_quarantined(connection: Connection, card_id: str, quarantined: bool, because: str = "") -> bool:
+    """Whether there is such a card. Counts as a change of its node. ``because`` is shown as its message."""
+    done = connection.execute(
+        update(cards)
+        .where(cards.c.id == card_id)
+        .values(quarantined=quarantined, quarantined_because=because if quarantined else "")
+    )
     holder = select(cards.c.node_id).where(cards.c.id == card_id).scalar_subquery()
     connection.execute(update(nodes).where(nodes.c.id == holder).values(generation=nodes.c.generation + 1))
     return done.rowcount == 1

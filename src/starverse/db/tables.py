@@ -159,6 +159,7 @@ cards = Table(
     Column("declared", Boolean, nullable=False),
     Column("healthy", Boolean, nullable=False),
     Column("quarantined", Boolean, nullable=False),
+    Column("quarantined_because", Text, nullable=False, server_default=""),
     Column("message", Text, nullable=False),
     UniqueConstraint("node_id", "card_index"),
 )

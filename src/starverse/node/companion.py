@@ -22,12 +22,14 @@ from typing import Any
 from starverse.domain.workloads.launch import LauncherState, LaunchSpec
 from starverse.node.api_proxy import ApiProxy, pass_between
 from starverse.node.binding import bind_cards
+from starverse.node.cards.hygiene import GrantedCards, granted_cards
 from starverse.node.custody import Custody
 from starverse.node.deadlines import Notice
 from starverse.node.dialing import dial, make_api_proxy
 from starverse.node.environment import NodePlace, job_environment
 from starverse.node.folder import AllocationFolder, write_atomically
 from starverse.node.gang import (
+    END_SECONDS_MAX,
     RANKS_SOCKET,
     SILENT_SECONDS_MAX,
     START_SECONDS_MAX,
@@ -70,6 +72,7 @@ class Companion:
         )
         self._place = companions_place(folder, index)
         self._custody = self._take_custody()
+        self._cards: GrantedCards | None = None
         self._order = Order()
         self._link: Link | None = None
         self._head: HeadFile | None = None
@@ -189,6 +192,10 @@ class Companion:
         driver.check(self._spec, host)
         if driver.name == "process":
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        self._cards = granted_cards(self._spec, host.card_file)
+        self._look_at_cards()
+        if self._state.unclean:
+            raise StartRefused("; ".join(f"card {card.index}: {card.why}" for card in self._state.unclean))
         make_folders(self._spec, self._place)
         write_hosts(self._place, self._order.hosts)
         self._custody.limit(host, f"starverse-{self._spec.allocation_id}-{self._index}")
@@ -345,6 +352,8 @@ class Companion:
             outcome["failure"] = GOING_DOWN
         self._state = replace(self._state, **outcome, ended_at=ended_at, phase="ended")
         self._custody.remove_limits()
+        if self._custody.workload is not None:
+            self._look_at_cards()
         if self._proxy is not None:
             self._proxy.close()
         for line in (self._agent, self._agents):
@@ -357,6 +366,11 @@ class Companion:
         self._find_whom_to_tell()
         if self._link is not None:
             self._link.finish(self._state.to_json().encode() + b"\n", self._clock.now())
+
+    def _look_at_cards(self) -> None:
+        """Wait until nobody is on them, less long than the head waits for this node."""
+        if self._cards is not None:
+            self._state = replace(self._state, unclean=self._cards.settle(END_SECONDS_MAX / 2))
 
     def _find_whom_to_tell(self) -> None:
         """A start that failed before the head was reached: it has to hear why, not wait for this node."""

@@ -5,6 +5,7 @@
     spec.json      what to launch (0600)                    written by the engine
     host.json      what the engine found out about the host written by the engine
     desired.json   what the platform wants, whole           written by the engine
+    unclean.json   cards left by a killed launcher, unclean written by the engine
     revoked        the allocation is lost to the platform   written by the engine
     cleaned        nothing is left outside this folder      written by the engine
     claim.lock     flock held for the launcher's life       launcher
@@ -22,11 +23,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 
-from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
+from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec, UncleanCard
 from starverse.node.steady_clock import read_boot_id
 
 CLAIM_PATIENCE_SECONDS = 2.0
@@ -92,6 +95,14 @@ class AllocationFolder:
 
     def write_report(self, state: LauncherState) -> None:
         write_atomically(self / "report.json", state.to_json(), durable=True)
+
+    def write_unclean(self, cards: tuple[UncleanCard, ...]) -> None:
+        write_atomically(self / "unclean.json", json.dumps([asdict(card) for card in cards]))
+
+    def read_unclean(self) -> tuple[UncleanCard, ...]:
+        """``()`` where nothing was written down."""
+        text = _read(self / "unclean.json")
+        return () if text is None else tuple(UncleanCard(**card) for card in json.loads(text))
 
     def write_desired(self, desired: Desired) -> None:
         write_atomically(self / "desired.json", desired.to_json())

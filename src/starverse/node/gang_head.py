@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from starverse.domain.workloads.launch import NODE_LOST, LauncherState, LaunchSpec
+from starverse.domain.workloads.launch import NODE_LOST, LauncherState, LaunchSpec, UncleanCard
 from starverse.node.deadlines import Notice
 from starverse.node.folder import AllocationFolder
 from starverse.node.gang import END_SECONDS_MAX, SILENT_SECONDS_MAX, START_SECONDS_MAX
@@ -88,6 +88,11 @@ class GangHead:
         """Whether on one of the other nodes something was killed for memory; known for sure at the end."""
         states = [member.state for member in self._server.members.values()]
         return any(state is not None and state.out_of_memory for state in states)
+
+    def unclean(self) -> tuple[UncleanCard, ...]:
+        """Cards of the other nodes that nobody may have as they are; known at the end."""
+        states = [member.state for member in self._server.members.values()]
+        return tuple(card for state in states if state is not None for card in state.unclean)
 
     def finish(self, breathe: Callable[[], None], still_has_time: Callable[[], bool]) -> None:
         """End what is left everywhere: at once, or where ``still_has_time`` when its time is over."""

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from starverse.node.activity import SAMPLE_SECONDS
+from starverse.node.cards.hygiene import CLEAN_SECONDS_MAX
 from starverse.node.instance_agent import SSHD
 from starverse.node.limits import CgroupSupport, find_cgroups
 from starverse.node.network.resolvers import find_resolvers, write_resolvers
@@ -48,7 +49,8 @@ class HostSetup:
 
     ``etc`` is the folder shown as ``/etc``, ``shims`` the one that becomes ``/run/starverse/bin`` (``""``:
     none). ``sshd`` and ``pasta`` are their paths, ``""``: not there. ``look_seconds``: how often instances
-    are looked at for evidence of use.
+    are looked at for evidence of use. ``card_file`` is where the engine's cards are read from, ``""``: from
+    the driver. ``clean_seconds_max``: how long a card's memory may take to come back.
     """
 
     bwrap: str
@@ -60,6 +62,8 @@ class HostSetup:
     cgroups: CgroupSupport
     sshd: str = ""
     look_seconds: float = SAMPLE_SECONDS
+    card_file: str = ""
+    clean_seconds_max: float = CLEAN_SECONDS_MAX
     pasta: str = ""
 
     def to_json(self) -> str:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 
 from starverse.domain.workloads.launch import Activity, LaunchSpec
 from starverse.node.api_proxy import pass_between
+from starverse.node.cards.hygiene import GrantedCards
 from starverse.node.channel import hello_line
 from starverse.node.dialing import dial
 from starverse.node.folder import AllocationFolder
@@ -44,16 +45,27 @@ class Interactive:
     """From :meth:`prepare`, before the sandbox starts, to :meth:`close`. ``ready`` once SSH is accepted;
     ``failure`` is why it never will be."""
 
-    def __init__(self, spec: LaunchSpec, folder: AllocationFolder, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        folder: AllocationFolder,
+        say: Callable[[str], None],
+        now: Callable[[], float],
+        look_seconds: float,
+    ) -> None:
         self._spec = spec
         self._folder = folder
         self._say = say
+        self._now = now
+        self._look_seconds = look_seconds
         self._owner = spec.unix_uid if os.geteuid() == 0 else None
         self._listener: socket.socket | None = None
         self._agent: socket.socket | None = None
         self._keygen: subprocess.Popen[bytes] | None = None
         self._free = threading.BoundedSemaphore(STREAMS_MAX)
         self._handing_over = threading.Lock()
+        self._noting = threading.Lock()
+        self._closed = threading.Event()
         self.ready = False
         self.failure = ""
         self.activity: tuple[Activity, ...] = ()
@@ -102,6 +114,19 @@ class Interactive:
 
     # -- keep
 
+    def watch_cards(self, cards: GrantedCards) -> None:
+        """Note every few seconds whether one of the cards works, in a thread: drivers may take their time."""
+        if cards.source is not None:
+            watch = threading.Thread(target=self._watch_cards, args=(cards,), name="cards", daemon=True)
+            watch.start()
+
+    def _watch_cards(self, cards: GrantedCards) -> None:
+        while not self._closed.wait(self._look_seconds):
+            found = cards.busiest()
+            if found is not None:
+                index, share = found
+                self.note(Activity("cards", self._now(), f"card {index} works at {share:.0%}"))
+
     def wait_on(self) -> list[tuple[int, int]]:
         """What to wait on with ``poll``: numbers and events."""
         if self._agent is not None:
@@ -135,6 +160,7 @@ class Interactive:
 
     def close(self) -> None:
         """Listen no more; connections that were handed over end with the sandbox."""
+        self._closed.set()
         for line in (self._listener, self._agent):
             if line is not None:
                 line.close()
@@ -156,10 +182,11 @@ class Interactive:
 
     def note(self, seen: Activity) -> None:
         """Keep the newest evidence of each source."""
-        others = [one for one in self.activity if one.source != seen.source]
-        before = next((one for one in self.activity if one.source == seen.source), seen)
-        newest = seen if seen.last_at >= before.last_at else before
-        self.activity = tuple(sorted((*others, newest), key=lambda one: one.source))
+        with self._noting:
+            others = [one for one in self.activity if one.source != seen.source]
+            before = next((one for one in self.activity if one.source == seen.source), seen)
+            newest = seen if seen.last_at >= before.last_at else before
+            self.activity = tuple(sorted((*others, newest), key=lambda one: one.source))
 
     def _hear(self, record: str, now: float) -> None:
         word, _, rest = record.partition(" ")

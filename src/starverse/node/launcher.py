@@ -26,6 +26,7 @@ from typing import Any
 from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
 from starverse.node.api_proxy import ApiProxy
 from starverse.node.binding import bind_cards
+from starverse.node.cards.hygiene import GrantedCards, granted_cards
 from starverse.node.channel import ChannelClient
 from starverse.node.custody import Custody
 from starverse.node.deadlines import due_notice, funded_until, strengthen
@@ -66,6 +67,8 @@ class Launcher:
         self.proxy: ApiProxy | None = None
         self.interactive: Interactive | None = None
         self.outputs: LogKeeper | None = None
+        self.cards: GrantedCards | None = None
+        self.clean_seconds_max = 0.0
         self.surroundings = Surroundings(spec, folder.path)
         self.template = TemplateKeeper(spec, folder, self.clock, self._say, self._breathe)
         self.begun_at = self.clock.now()
@@ -104,9 +107,11 @@ class Launcher:
         driver.check(spec, host)
         if driver.name == "process":
             syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        self.cards, self.clean_seconds_max = granted_cards(spec, host.card_file), host.clean_seconds_max
+        self._require_clean_cards()
         make_folders(spec, self.folder)
         if spec.interactive:
-            self.interactive = Interactive(spec, self.folder, self._say)
+            self.interactive = Interactive(spec, self.folder, self._say, self.clock.now, host.look_seconds)
             self.interactive.begin_keys()
         outputs = self.outputs = open_logs(spec, self.folder)
         if not_restored := self.template.perform("restore"):  # starting anew would lose the work
@@ -130,6 +135,18 @@ class Launcher:
         if self.gang is not None:
             self.gang.serve()
         self.template.begin()
+
+    def _require_clean_cards(self) -> None:
+        """Before anything of this allocation uses them; raises :class:`StartRefused`."""
+        self._look_at_cards()
+        if self.state.unclean:
+            raise StartRefused("; ".join(f"card {card.index}: {card.why}" for card in self.state.unclean))
+
+    def _look_at_cards(self) -> None:
+        """Wait until nobody is on them; those that do not come free are told with the end."""
+        if self.cards is not None:
+            unclean = self.cards.settle(self.clean_seconds_max, self._breathe)
+            self.state = replace(self.state, unclean=unclean)
 
     def _gather(self) -> NodePlace | None:
         """Have the companions there; ``None``: the allocation is not wanted any more."""
@@ -233,6 +250,8 @@ class Launcher:
 
     def _became_ready(self) -> None:
         now = self.clock.now()
+        if self.interactive is not None and self.cards is not None:
+            self.interactive.watch_cards(self.cards)
         if self.spec.secrets and len(self.spec.node_names) == 1:  # nobody reads them there again
             self.folder.write_spec(replace(self.folder.read_spec(), secrets=()))
         self._change(phase="running", ready_at=now, funded_until=funded_until(self.spec, self.desired, now))
@@ -357,6 +376,10 @@ class Launcher:
         self.surroundings.end()
         self._finish_gang()
         self.state = replace(self.state, ended_at=self.clock.now())
+        if self.custody.workload is not None:
+            self._look_at_cards()
+            if self.gang is not None:
+                self.state = replace(self.state, unclean=self.state.unclean + self.gang.unclean())
         if self.state.ready_at is not None:
             self.template.perform("final")
         if self.outputs is not None:

@@ -99,6 +99,15 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
+class UncleanCard:
+    """A card that must not be lent on, and why: somebody is on it, or its memory is not free."""
+
+    node: str
+    index: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchSpec:
     """All that a launcher needs; written to ``spec.json`` (0600) in the allocation's folder.
 
@@ -238,6 +247,7 @@ class LauncherState:
     ``out_of_memory`` whether the memory limit killed it. ``bound`` are the card indices that the engine
     bound on each node (``None``: those of the spec). ``plugged`` has an entry for each plug that was ever
     wanted of this launcher, ``activity`` one for each source that has shown any.
+    ``unclean`` are cards of the allocation that nobody may have as they are, told with its end.
     """
 
     allocation_id: str
@@ -258,6 +268,7 @@ class LauncherState:
     bound: tuple[tuple[str, tuple[int, ...]], ...] | None = None
     plugged: tuple[PlugState, ...] = ()
     activity: tuple[Activity, ...] = ()
+    unclean: tuple[UncleanCard, ...] = ()
     version: int = PROTOCOL_VERSION
 
     def to_json(self) -> str:

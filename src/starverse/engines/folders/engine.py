@@ -17,6 +17,7 @@ import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from starverse.domain.errors import InvariantBroken
@@ -199,7 +200,9 @@ class FolderEngine(ABC):
             if self._is_alive(folder):
                 return Observation(Presence.ALIVE, newer_state(folder.read_state(), heard))
             # not claimed any more: look once more for the report that comes just before
-        return Observation(Presence.GONE, newer_state(folder.read_state(), heard))
+        state = newer_state(folder.read_state(), heard)
+        unclean = folder.read_unclean() if state is not None else ()
+        return Observation(Presence.GONE, replace(state, unclean=unclean) if state and unclean else state)
 
     def _folder(self, allocation_id: str) -> AllocationFolder:
         if _NAME.fullmatch(allocation_id) is None:

@@ -20,11 +20,17 @@ PATIENCE_SECONDS = 3.0
 """For a launcher to end by itself once it was revoked; then it is killed."""
 
 
-def clean_up(folder: AllocationFolder, tell: Callable[[], None], copies: LastCopies) -> None:
+def clean_up(
+    folder: AllocationFolder,
+    tell: Callable[[], None],
+    copies: LastCopies,
+    settle: Callable[[], None] = lambda: None,
+) -> None:
     """Remove what is left; logs, outputs, state and report stay. ``tell`` lets a living launcher know.
 
     An allocation that nobody claimed is revoked for good. Raises :class:`EngineUnavailable` when
-    something does not go away; to be asked again.
+    something does not go away; to be asked again. ``settle`` waits, by raising, for what a launcher that was
+    killed did not wait for.
     """
     reported = folder.has("report.json")
     if not reported:
@@ -37,6 +43,7 @@ def clean_up(folder: AllocationFolder, tell: Callable[[], None], copies: LastCop
     end_on_this_host(folder)
     if not folder.has("report.json") and folder.has("state.json"):
         finish_for_launcher(folder, copies)
+        settle()
     remove_folders(folder)
     write_atomically(folder / "cleaned", "")
 

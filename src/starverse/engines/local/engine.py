@@ -10,18 +10,21 @@ import fcntl
 import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from starverse.domain.workloads.launch import LaunchSpec
-from starverse.engines.base import Capabilities, NodeReport
+from starverse.engines.base import Capabilities, EngineUnavailable, NodeReport
 from starverse.engines.folders.engine import FolderEngine, OpenChannel
 from starverse.engines.folders.shims import write_shims
 from starverse.engines.local.cleaning import clean_up
 from starverse.engines.local.starting import LauncherStarter
 from starverse.node.activity import SAMPLE_SECONDS
+from starverse.node.cards.file import FileCards
+from starverse.node.cards.hygiene import CLEAN_SECONDS_MAX, granted_cards
 from starverse.node.cards.source import CardSource
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup, find_host_setup
@@ -32,7 +35,8 @@ class LocalEngine(FolderEngine):
     """Runs everything on this machine.
 
     ``driver`` is the sandbox that workloads are asked to run in: what it does not isolate is among what the
-    engine says that it cannot do. ``look_seconds``: how often instances are looked at for evidence of use.
+    engine says that it cannot do. ``look_seconds``: how often instances are looked at for evidence of use;
+    ``clean_seconds_max``: how long a card's memory may take to come back once nobody uses it.
     """
 
     def __init__(
@@ -44,11 +48,14 @@ class LocalEngine(FolderEngine):
         driver: str = "bwrap",
         open_channel: OpenChannel | None = None,
         look_seconds: float = SAMPLE_SECONDS,
+        clean_seconds_max: float = CLEAN_SECONDS_MAX,
     ) -> None:
         super().__init__(data, open_channel)
         self._driver = driver
         self._cards = cards
         self._look_seconds = look_seconds
+        self._clean_seconds_max = clean_seconds_max
+        self._dirty_since: dict[str, float] = {}
         self._starter = LauncherStarter(self._sandbox / "zygote.log", use_zygote=use_zygote)
         self._host: HostSetup | None = None
         self._in_use: IO[str] | None = None
@@ -88,7 +95,22 @@ class LocalEngine(FolderEngine):
         return folder.is_claimed()
 
     def _clean_up(self, folder: AllocationFolder, tell: Callable[[], None]) -> None:
-        clean_up(folder, tell, self._copies)
+        clean_up(folder, tell, self._copies, lambda: self._settle_cards(folder))
+
+    def _settle_cards(self, folder: AllocationFolder) -> None:
+        """What its launcher would have waited for: cards that nobody is on. Raises
+        :class:`EngineUnavailable` until they are, or had their time; what is wrong is then written down."""
+        try:
+            spec = folder.read_spec()
+        except (OSError, ValueError):
+            return
+        cards = granted_cards(spec, self._setup().card_file, self._cards)
+        unclean = cards.unclean()
+        first = self._dirty_since.setdefault(folder.path.name, time.monotonic())
+        if unclean and time.monotonic() - first < self._setup().clean_seconds_max:
+            raise EngineUnavailable(f"card {unclean[0].index}: {unclean[0].why}; ask again")
+        self._dirty_since.pop(folder.path.name, None)
+        folder.write_unclean(unclean)
 
     def _setup(self) -> HostSetup:
         with self._looking:
@@ -96,7 +118,11 @@ class LocalEngine(FolderEngine):
                 shims = write_shims(self._sandbox / "shims", sys.executable)
                 names = tuple(node.node_id for node in self._cards.probe())
                 self._host = replace(
-                    find_host_setup(self._sandbox, names), shims=str(shims), look_seconds=self._look_seconds
+                    find_host_setup(self._sandbox, names),
+                    shims=str(shims),
+                    look_seconds=self._look_seconds,
+                    card_file=str(self._cards.path.resolve()) if isinstance(self._cards, FileCards) else "",
+                    clean_seconds_max=self._clean_seconds_max,
                 )
             return self._host
 

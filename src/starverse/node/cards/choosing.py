@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from starverse.engines.base import NodeReport
 from starverse.node.cards.declared import DeclaredCards
 from starverse.node.cards.file import FileCards
 from starverse.node.cards.nvml import NoDriver, open_nvml
-from starverse.node.cards.source import CardSource
+from starverse.node.cards.source import CardSource, CardUsage
 
 FILE_PREFIX = "file:"
 
@@ -21,6 +22,9 @@ class NoCards:
 
     def probe(self) -> tuple[NodeReport, ...]:
         return ()
+
+    def usage(self) -> Mapping[str, CardUsage]:
+        return {}
 
 
 def card_source(declared: str, *, zone: str, fabric: str) -> CardSource:

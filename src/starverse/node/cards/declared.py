@@ -6,12 +6,19 @@ What stands behind ``@`` is the driver that the node says it has.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starverse.domain.errors import FieldFault, Invalid
 from starverse.engines.base import CardReport, LinkReport, NodeReport
 from starverse.node.cards.models import MEMORY_BYTES
-from starverse.node.cards.source import FABRIC_DEFAULT, ZONE_DEFAULT, read_host_cpus, read_host_memory_bytes
+from starverse.node.cards.source import (
+    FABRIC_DEFAULT,
+    ZONE_DEFAULT,
+    CardUsage,
+    read_host_cpus,
+    read_host_memory_bytes,
+)
 
 CARDS_PER_NODE_MAX = 64
 CPUS_PER_CARD = 8
@@ -34,6 +41,9 @@ class DeclaredCards:
 
     def probe(self) -> tuple[NodeReport, ...]:
         return self._nodes
+
+    def usage(self) -> Mapping[str, CardUsage]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

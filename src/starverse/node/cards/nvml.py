@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from starverse.engines.base import CardReport, LinkReport, NodeReport
 from starverse.node.cards.models import model_of
-from starverse.node.cards.source import FABRIC_DEFAULT, ZONE_DEFAULT, read_host_cpus, read_host_memory_bytes
+from starverse.node.cards.source import (
+    FABRIC_DEFAULT,
+    ZONE_DEFAULT,
+    CardUsage,
+    read_host_cpus,
+    read_host_memory_bytes,
+)
 
 NVLINK_QUALITY = 100
 _LEVEL_QUALITY = {0: 60, 10: 50, 20: 40, 30: 30, 40: 20, 50: 10}
@@ -63,6 +69,34 @@ class NvmlCards:
                 message=message,
                 driver="" if message else self._driver(),
             ),
+        )
+
+    def usage(self) -> Mapping[str, CardUsage]:
+        """Empty where the driver does not answer; what a card does not tell is ``None``."""
+        nvml = self._nvml
+        found = {}
+        try:
+            for index in range(nvml.nvmlDeviceGetCount()):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                found[_text(nvml.nvmlDeviceGetUUID(handle))] = self._usage(handle)
+        except nvml.NVMLError:
+            return {}
+        return found
+
+    def _usage(self, handle: Any) -> CardUsage:
+        """Memory without what the driver reserves, where it tells that apart (its version 2)."""
+        nvml = self._nvml
+        memory = self._ask(
+            None,
+            lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2),
+        ) or self._ask(None, nvml.nvmlDeviceGetMemoryInfo, handle)
+        rates = self._ask(None, nvml.nvmlDeviceGetUtilizationRates, handle)
+        running = self._ask((), nvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        return CardUsage(
+            memory_bytes=int(memory.total) if memory else 0,
+            utilisation=None if rates is None else rates.gpu / 100,
+            memory_used_bytes=int(memory.used) if memory else None,
+            processes=tuple(sorted(int(process.pid) for process in running)),
         )
 
     def _card(self, index: int, handle: Any) -> CardReport:
@@ -120,7 +154,7 @@ class NvmlCards:
     def _ask(self, default: Any, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return call(*arguments)
-        except (self._nvml.NVMLError, AttributeError):
+        except (self._nvml.NVMLError, AttributeError, TypeError):  # TypeError: an older binding
             return default
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from starverse.engines.base import NodeReport
@@ -11,11 +13,26 @@ ZONE_DEFAULT = "local"
 FABRIC_DEFAULT = "eth"
 
 
+@dataclass(frozen=True, slots=True)
+class CardUsage:
+    """What a card does now. ``None``: the source cannot tell. ``utilisation`` is 0 to 1, ``processes`` are
+    the host's process ids that compute on it, ``memory_bytes`` is all that it has."""
+
+    memory_bytes: int
+    utilisation: float | None = None
+    memory_used_bytes: int | None = None
+    processes: tuple[int, ...] = ()
+
+
 class CardSource(Protocol):
     """Where a host's cards come from."""
 
     def probe(self) -> tuple[NodeReport, ...]:
         """Every node with its cards as they are now; nothing is kept from one call to the next."""
+        ...
+
+    def usage(self) -> Mapping[str, CardUsage]:
+        """By UUID what the cards that are really there do now, without those that nothing is known of."""
         ...
 
 

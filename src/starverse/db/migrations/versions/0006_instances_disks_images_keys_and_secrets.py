@@ -30,6 +30,7 @@ def upgrade() -> None:
     op.add_column("jobs", sa.Column("instance_id", sa.String(length=64), nullable=True))
     op.create_index("ix_jobs_instance_id", "jobs", ["instance_id"])
     op.add_column("nodes", sa.Column("driver", sa.String(length=32), server_default="", nullable=False))
+    op.add_column("cards", sa.Column("quarantined_because", sa.Text(), server_default="", nullable=False))
 
 
 def _make_disks() -> None:
