@@ -289,7 +289,7 @@ def _after_start(session: Session, made: Instance, *, stay: bool) -> None:
 
 def _tell_change(session: Session) -> Callable[[Instance], None]:
     def tell(one: Instance) -> None:
-        if one["state"] == "queued":
+        if one["state"] == "queued" and one.get("reason") != "starting":
             session.note(f"waiting: {visible(one.get('message') or one.get('reason') or 'for cards')}")
 
     return tell

@@ -20,7 +20,7 @@ from starverse.cli.remote.commands import Group, command
 from starverse.cli.remote.instance_ssh import folder_of_keys
 from starverse.cli.remote.openssh import common_options, quoted, target_of, write_if_changed
 from starverse.cli.remote.session import Session
-from starverse.client.shapes import Gateway, Instance
+from starverse.client.shapes import Gateway, Instance, SshKey
 
 SUFFIX = ".starverse"
 HEAD = "# Written by `starverse ssh-config install`, and again by it: changes made here are lost.\n"
@@ -53,8 +53,9 @@ class Places:
         return quoted(str(path))
 
 
-def hosts_text(places: Places, found: Sequence[Instance], gateway: Gateway) -> str:
-    """The included file: a ``Host`` for each instance, and one with what they have in common."""
+def hosts_text(places: Places, found: Sequence[Instance], gateway: Gateway, keys: Sequence[SshKey]) -> str:
+    """The included file: a ``Host`` for each instance, and one with what they have in common. The registered
+    keys of this folder are named, so that one of another name than the usual ones is found."""
     parts = [HEAD]
     for one in sorted(found, key=lambda one: one["name"]):
         target = target_of(one, gateway, places.known_hosts)
@@ -65,6 +66,7 @@ def hosts_text(places: Places, found: Sequence[Instance], gateway: Gateway) -> s
         f"{name} {places.spelled(places.known_hosts) if name == 'UserKnownHostsFile' else value}"
         for name, value in common_options(places.known_hosts)
     ]
+    common += [f"IdentityFile {places.spelled(path)}" for path in openssh.identities_for(places.folder, keys)]
     return "\n".join([*parts, _host(f"*{SUFFIX}", common)])
 
 
@@ -133,7 +135,7 @@ def write_ours(session: Session, places: Places) -> int:
     found = list(client.instances.list())
     gateway = client.ssh_keys.gateway()
     write_if_changed(places.known_hosts, gateway["known_hosts"].rstrip("\n") + "\n")
-    write_if_changed(places.ours, hosts_text(places, found, gateway))
+    write_if_changed(places.ours, hosts_text(places, found, gateway, client.ssh_keys.list()))
     return len(found)
 
 
@@ -168,7 +170,7 @@ def show(session: Session) -> None:
     places = Places(folder_of_keys(session))
     client = session.client()
     gateway = client.ssh_keys.gateway()
-    text = hosts_text(places, list(client.instances.list()), gateway)
+    text = hosts_text(places, list(client.instances.list()), gateway, client.ssh_keys.list())
     session.emit(
         {"text": text, "known_hosts": gateway["known_hosts"], "include": include_line(places)},
         lambda: text.rstrip("\n"),

@@ -252,6 +252,7 @@ def test_installing_writes_our_files_and_leaves_the_users_as_it_was(
     (dotfiles / "config").write_text("Host a\n    Port 7\n")
     (dotfiles / "config").chmod(0o640)
     (ssh / "config").symlink_to(dotfiles / "config")
+    (ssh / "cloud.pub").write_text(examples.ssh_key()["public_key"])
     assert line.run("ssh-config", "install").code == 0
     assert line.run("ssh-config", "install").code == 0
     assert (ssh / "config").is_symlink()
@@ -260,10 +261,11 @@ def test_installing_writes_our_files_and_leaves_the_users_as_it_was(
     assert (found["hostname"], found["port"], found["user"]) == (["gpu.example.org"], ["2222"], ["lab"])
     assert found["userknownhostsfile"] == [str(ssh / "starverse_known_hosts")]
     assert found["stricthostkeychecking"] == ["true"]
+    assert found["identityfile"] == [str(ssh / "cloud.pub")]
     assert understood("ssh", "-F", str(ssh / "config"), "a")["port"] == ["7"]
     assert line.run("ssh-config", "rm").code == 0
     assert (dotfiles / "config").read_text() == "Host a\n    Port 7\n"
-    assert sorted(path.name for path in ssh.iterdir()) == ["config"]
+    assert sorted(path.name for path in ssh.iterdir()) == ["cloud.pub", "config"]
     assert line.run("ssh-config", "rm").code == 0
 
 
