@@ -6,6 +6,7 @@ settings: they come from files or the environment and are never printed.
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
@@ -64,10 +65,22 @@ class EngineSettings(_Section):
     zone: str = Field("local", description="Zone of the nodes")
     fabric: str = Field("eth", pattern="ib|roce|eth", description="Fabric of this machine's nodes")
     host_network: bool = Field(True, description="Whether jobs may ask for --net host")
+    network_reachable: str = Field(
+        "",
+        description="Private networks that workloads with --net internet may reach: 10.1.2.0/24,10.9.9.9",
+    )
     unix_uid_first: int = Field(
         200_000, ge=1000, description="First Unix user of teams, when started as root"
     )
     disk_bytes_per_second: int | None = Field(None, ge=1, description="Disk I/O limit of one workload")
+
+    @field_validator("network_reachable")
+    @classmethod
+    def _are_networks(cls, text: str) -> str:
+        for part in text.split(","):
+            if part.strip():
+                ipaddress.ip_network(part.strip())
+        return text
 
 
 class SlurmSection(_Section):
@@ -147,7 +160,9 @@ class PolicySettings(_Section):
     instance_idle_seconds: int = Field(
         3600, ge=60, description="Idleness after which an instance stops that asks for the default"
     )
-    no_gpu_cpus: float = Field(0.5, gt=0, le=64, description="CPUs of an instance that is started without cards")
+    no_gpu_cpus: float = Field(
+        0.5, gt=0, le=64, description="CPUs of an instance that is started without cards"
+    )
     no_gpu_memory_mib: int = Field(
         2048, ge=64, description="Memory of an instance that is started without cards"
     )

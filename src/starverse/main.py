@@ -178,6 +178,7 @@ def settings_of(config: Config) -> Settings:
         lease_seconds=policy.lease_seconds,
         start_timeout_seconds=policy.start_timeout_seconds,
         disk_bytes_per_second=engine.disk_bytes_per_second,
+        network_reachable=tuple(part.strip() for part in engine.network_reachable.split(",") if part.strip()),
         unix_uid_first=engine.unix_uid_first,
         drops_to_team_uid=os.geteuid() == 0,
         registration_open=policy.registration_open,

@@ -202,6 +202,7 @@ def launch_spec(
         template=template,
         driver=settings.driver,
         network=network_of(spec).value,
+        network_reachable=settings.network_reachable,
         unix_uid=ground.workspace.unix_uid if settings.drops_to_team_uid else None,
         time_limit_seconds=spec.time_limit_seconds,
         funded_seconds=funding.seconds_to_stop(

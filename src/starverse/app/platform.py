@@ -37,6 +37,7 @@ class Settings:
     lease_seconds: int = 30
     start_timeout_seconds: int = 120
     disk_bytes_per_second: int | None = None
+    network_reachable: tuple[str, ...] = ()
     unix_uid_first: int = 200_000
     drops_to_team_uid: bool = False
     registration_open: bool = True

@@ -43,7 +43,7 @@ from starverse.node.sandbox import syscalls
 from starverse.node.sandbox.driver import StartRefused
 from starverse.node.sandbox.drivers import find_driver
 from starverse.node.steady_clock import SteadyClock, read_boot_id
-from starverse.node.surroundings import Surroundings
+from starverse.node.surroundings import Surroundings, missing_network
 from starverse.node.template_keeping import TemplateKeeper
 
 HEARTBEAT_SECONDS = 1.0
@@ -103,6 +103,12 @@ class Launcher:
     def _start(self) -> None:
         spec = self.spec
         host = read_host_setup(self.folder.path, self.folder.path, spec.node_names)
+        no_network = missing_network(spec, host.pasta)
+        if no_network:
+            self.spec = spec = replace(spec, network="none")
+            self.custody = Custody(spec, self.folder, self.clock, self._say)
+            self.surroundings = Surroundings(spec, self.folder.path)
+            self.surroundings.want(self.desired.plugs)
         driver = find_driver(spec.driver)
         driver.check(spec, host)
         if driver.name == "process":
@@ -114,6 +120,8 @@ class Launcher:
             self.interactive = Interactive(spec, self.folder, self._say, self.clock.now, host.look_seconds)
             self.interactive.begin_keys()
         outputs = self.outputs = open_logs(spec, self.folder)
+        if no_network:
+            self._say(f"no network: {no_network}")
         if not_restored := self.template.perform("restore"):  # starting anew would lose the work
             raise StartRefused(not_restored)
         place = NodePlace() if len(spec.node_names) == 1 else self._gather()

@@ -12,8 +12,18 @@ from pathlib import Path
 
 from starverse.domain.workloads.launch import LaunchSpec, Plug, PlugState
 from starverse.node.network.keeper import NetworkKeeper
+from starverse.node.network.pasta import refusal as network_refusal
 from starverse.node.plugs.keeper import PlugKeeper, Sandbox
 from starverse.node.workload import Workload
+
+
+def missing_network(spec: LaunchSpec, pasta: str) -> str:
+    """Why an instance has to do without the internet here, ``""``: it need not. People reach it without one;
+    a job that asked for one is refused instead.
+    """
+    if not spec.interactive or spec.network != "internet":
+        return ""
+    return network_refusal(pasta)
 
 
 class Surroundings:

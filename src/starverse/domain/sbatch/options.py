@@ -222,9 +222,9 @@ _OURS = (
                _plain(values.image), variables="SBATCH_IMAGE"),
     _supported("checkpoint", "", "FOLDER", "folder of /workspace that is saved as a checkpoint by itself",
                _plain(values.checkpoint_folder)),
-    _supported("net", "", "none|host", "what the job reaches: nothing (default) or the host's network",
+    _supported("net", "", "none|internet|host", "what the job reaches: nothing, the internet, the host's",
                _plain(values.network), key="net"),
-    _supported("network", "", "none|host", "the same as --net", _plain(values.network),
+    _supported("network", "", "none|internet|host", "the same as --net", _plain(values.network),
                variables="SBATCH_NETWORK", key="net"),
 )  # fmt: skip
 

@@ -252,7 +252,7 @@ def network(text: str) -> Network:
     try:
         return Network(text.lower())
     except ValueError as error:
-        raise BadValue("none (the default) or host") from error
+        raise BadValue("none (the default), internet or host") from error
 
 
 def only_dev_null(text: str) -> str:

@@ -102,9 +102,7 @@ class FakeEngine:
             if name in self._launchers or name in self._revoked:
                 return
             bound = None if self._bind is None else self._bound(launch, self._bind)
-            launcher = FakeLauncher(
-                launch, self._plan(launch), self._clock(), self._publish, self._locks
-            )
+            launcher = FakeLauncher(launch, self._plan(launch), self._clock(), self._publish, self._locks)
             launcher.state = replace(launcher.state, bound=bound)
             self._launchers[name] = launcher
             self.starts[name] = self.starts.get(name, 0) + 1
