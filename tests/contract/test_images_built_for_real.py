@@ -18,10 +18,11 @@ from starverse.domain.catalog.image_builds import BuildOrder, BuildPhase, BuildR
 from starverse.domain.catalog.image_recipes import Recipe, RecipeRequest, make_recipe
 from starverse.domain.catalog.images import ImageKind
 from starverse.domain.errors import Unavailable
+from starverse.node.images import conda
 from starverse.node.images.builder import ProcessBuilder
 from starverse.node.images.places import Store
 from starverse.node.images.venv import find_uv, has_pip
-from starverse.testing.wheels import hash_of, installer_environment, make_wheel
+from starverse.testing.wheels import hash_of, installer_environment, make_channel, make_wheel
 
 BUILDER_UID = 199_999
 GIB = 1024**3
@@ -319,6 +320,48 @@ def test_a_saved_home_is_copied_as_it_is_and_no_link_is_followed(yard: Yard, tmp
     (new / "笔记.txt").write_text("other")
     yard.builder.lay(made.digest, "home", new, owner)
     assert (new / "笔记.txt").read_text() == "other", "a home that is there stays"
+
+
+needs_rattler = pytest.mark.skipif(
+    not conda.is_here(), reason="py-rattler is not installed: pip install 'starverse[conda]'"
+)
+
+
+@needs_rattler
+def test_an_image_of_conda_packages_from_the_operators_channel(yard: Yard, tmp_path: Path) -> None:
+    base = make_channel(tmp_path / "mirror/channels/ours", "tool").parent.as_uri()
+    recipe = make_recipe(RecipeRequest(kind="conda", packages=("tool=1.0",), channels=("ours",)))
+    digests = set()
+    for _ in range(2):
+        order = yard.order(recipe, conda_base=base)
+        yard.builder.begin(order)
+        made = yard.result(order.image_id)
+        assert made.message == ""
+        assert made.contents == ("tool==1.0",)
+        digests.add(made.digest)
+    (digest,) = digests
+    assert (yard.builder.place(digest) / "bin/tool").read_text() == "#!/bin/sh\necho 1.0\n"
+    assert yard.builder.verify(digest) == ()
+
+
+@needs_rattler
+def test_a_channel_or_package_that_cannot_be_had_is_named(yard: Yard, tmp_path: Path) -> None:
+    base = make_channel(tmp_path / "mirror/channels/ours", "tool").parent.as_uri()
+    for channel, package in (("ours", "absent=1.0"), ("theirs", "tool=1.0")):
+        recipe = make_recipe(RecipeRequest(kind="conda", packages=(package,), channels=(channel,)))
+        order = yard.order(recipe, conda_base=base)
+        yard.builder.begin(order)
+        said = yard.result(order.image_id).message
+        assert said.startswith(f"the packages of {channel} could not be had")
+    assert yard.builder.digests() == ()
+
+
+def test_without_py_rattler_the_answer_says_what_to_install(yard: Yard) -> None:
+    if conda.is_here():
+        pytest.skip("py-rattler is installed here")
+    order = yard.order(make_recipe(RecipeRequest(kind="conda", packages=("tool=1.0",))))
+    yard.builder.begin(order)
+    assert "pip install 'starverse[conda]'" in yard.result(order.image_id).message
 
 
 def test_an_empty_home_can_be_saved(yard: Yard, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from starverse.node import fabric_tools
 from starverse.node.cards.nvml import NoDriver, open_nvml
 from starverse.node.host_setup import find_python_folders
+from starverse.node.images.probes import what_builds
 from starverse.node.limits import find_cgroups
 from starverse.node.log_cap import cap_log, first_byte
 from starverse.node.sandbox import syscalls
@@ -59,6 +60,7 @@ def examine(data: Path) -> tuple[Finding, ...]:
         probe_python,
         probe_cgroups,
         probe_cards,
+        probe_images,
         probe_measures,
         lambda: probe_holes(data),
         lambda: probe_locks(data),
@@ -149,6 +151,16 @@ def probe_cards() -> Finding:
             "cards", Health.WARN, "; ".join([what, node.message, *sick]).strip("; "), "see nvidia-smi -q"
         )
     return Finding("cards", Health.OK, f"{what}, {len(node.links)} links")
+
+
+def probe_images() -> Finding:
+    """By what images can be built here."""
+    found, missing = what_builds()
+    what = f"built by {', '.join(found)}" if found else "nothing can be built"
+    if not missing:
+        return Finding("images", Health.OK, what)
+    lacks = ", ".join(name for name, _ in missing)
+    return Finding("images", Health.WARN, f"{what}; not here: {lacks}", "; ".join(fix for _, fix in missing))
 
 
 def probe_measures() -> Finding:

@@ -1,10 +1,13 @@
-"""Small wheels made on the spot, and what has installers find these and no index."""
+"""Small packages made on the spot, and what has installers find these and no index."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import json
 import os
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,3 +54,29 @@ def hash_of(wheel: Path) -> str:
 def _hash(text: str) -> str:
     digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
     return f"sha256={digest}"
+
+
+def make_channel(folder: Path, name: str, version: str = "1.0") -> Path:
+    """A conda channel with one package, which brings the command ``NAME``."""
+    build = f"{name}-{version}-0"
+    index = {"name": name, "version": version, "build": "0", "build_number": 0, "depends": []}
+    index |= {"arch": None, "platform": None, "noarch": "generic", "subdir": "noarch"}
+    program = f"#!/bin/sh\necho {version}\n"
+    content = {"info/index.json": json.dumps(index), "info/files": f"bin/{name}\n", f"bin/{name}": program}
+    entry = {"_path": f"bin/{name}", "path_type": "hardlink", "size_in_bytes": len(program)}
+    entry["sha256"] = hashlib.sha256(program.encode()).hexdigest()
+    content["info/paths.json"] = json.dumps({"paths_version": 1, "paths": [entry]})
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:bz2") as archive:
+        for path, text in content.items():
+            info = tarfile.TarInfo(path)
+            info.size, info.mode = len(text.encode()), 0o755 if path.startswith("bin/") else 0o644
+            archive.addfile(info, io.BytesIO(text.encode()))
+    for part, packages in (("linux-64", {}), ("noarch", {f"{build}.tar.bz2": index})):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        hashes = {"sha256": hashlib.sha256(made.getvalue()).hexdigest(), "size": len(made.getvalue())}
+        told = {file: {**about, **hashes} for file, about in packages.items()}
+        repodata = {"info": {"subdir": part}, "packages": told, "packages.conda": {}, "repodata_version": 1}
+        (folder / part / "repodata.json").write_text(json.dumps(repodata))
+    (folder / "noarch" / f"{build}.tar.bz2").write_bytes(made.getvalue())
+    return folder

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 FORMAT = 1
 _NOTES = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"})
-"""In ``NAME.dist-info``: who installed the package, when and from where."""
+"""In ``NAME.dist-info``: who installed the package, when and from where. ``conda-meta`` tells no more."""
 
 
 class EntryKind(StrEnum):
@@ -41,7 +41,7 @@ def is_noise(path: str) -> bool:
     folder, _, name = path.rpartition("/")
     if name.endswith(".pyc"):
         return True
-    return name in _NOTES and folder.endswith(".dist-info")
+    return folder == "conda-meta" or (name in _NOTES and folder.endswith(".dist-info"))
 
 
 def tree_digest(entries: Iterable[Entry]) -> str:

@@ -17,7 +17,7 @@ from starverse.domain.catalog.image_recipes import Recipe, read_recipe
 from starverse.domain.catalog.image_trees import tree_digest
 from starverse.domain.catalog.images import ImageKind
 from starverse.node.host_setup import find_python_folders
-from starverse.node.images import configuration, layers, trees, venv
+from starverse.node.images import conda, configuration, layers, trees, venv
 from starverse.node.images.places import BuildFolder, Seal, Store
 from starverse.node.images.sandbox import BuildFailed, Room
 
@@ -73,6 +73,8 @@ def _fill(
             rules = layers.CopyRules(bytes_max=order.bytes_max, obstacle=obstacle)
             layers.copy_layer(Path(source), tree / name, rules)
         return recipe.python
+    if recipe.kind is ImageKind.CONDA:
+        return conda.build(make_room(folder, order, tree, obstacle), recipe, order.conda_base)
     if recipe.kind is not ImageKind.VENV:
         raise BuildFailed(f"images of kind {recipe.kind.value} cannot be built here")
     installer = venv.choose_installer(order.installer)
@@ -81,8 +83,7 @@ def _fill(
 
 
 def _contents(recipe: Recipe, tree: Path) -> tuple[str, ...]:
-    del recipe
-    return venv.contents(tree)
+    return conda.contents(tree) if recipe.kind is ImageKind.CONDA else venv.contents(tree)
 
 
 def make_room(folder: BuildFolder, order: BuildOrder, tree: Path, obstacle: Callable[[], str]) -> Room:
@@ -101,7 +102,7 @@ def make_room(folder: BuildFolder, order: BuildOrder, tree: Path, obstacle: Call
     uv = venv.find_uv()
     own = [Path(path) for path in find_python_folders()]
     shown = configuration.outermost([*own, *([Path(uv)] if uv else [])])
-    named = configuration.local_folders(os.environ, user_home)
+    named = configuration.local_folders(os.environ, user_home, order.conda_base)
     return Room(
         bwrap=bwrap,
         root=tree,

@@ -44,12 +44,13 @@ def copy_user_files(home: Path, target: Path) -> None:
             (target / name).chmod(0o600)
 
 
-def local_folders(environment: Mapping[str, str], home: Path) -> tuple[str, ...]:
+def local_folders(environment: Mapping[str, str], home: Path, *more: str) -> tuple[str, ...]:
     """Folders and files of this machine that the configuration names: an index, wheels, a certificate.
 
-    The pages of an index point to files beside it, so the folder around one that is named is shown.
+    ``more`` are settings that name some, too. The pages of an index point to files beside it, so the folder
+    around one that is named is shown.
     """
-    texts = list(variables(environment).values())
+    texts = [*variables(environment).values(), *more]
     for file in (*map(Path, _SYSTEM_FILES), *(home / name for name in _USER_FILES)):
         if file.is_file() and os.access(file, os.R_OK):
             texts.append(file.read_text("utf-8", "replace"))
