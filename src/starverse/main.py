@@ -251,7 +251,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         engine.on_news(lambda: wakeups.wake("observe"))
         _start_engine(engine, config)
         stack.callback(engine.close)
-        driver = _make_driver(stack, platform, known)
+        driver = _make_driver(stack, platform, known, engine)
         driver.run_once("inventory")
         sockets.append(_listen_unix(run.api_socket))
         driver.start()
@@ -302,14 +302,20 @@ def _name_unix_users(platform: Platform, engine: SlurmEngine) -> None:
     engine.unix_users = {ids[team]: user for team, user in users.items()}
 
 
-def _make_driver(stack: ExitStack, platform: Platform, known: KnownServers) -> Driver:
+def _make_driver(stack: ExitStack, platform: Platform, known: KnownServers, engine: FolderEngine) -> Driver:
     """The driver of every loop under its lease, and the wake-ups from and to other servers."""
     wakeups, database = platform.wakeups, platform.database
     reconcilers = make_reconcilers(platform)
     leadership = Leadership(database, known, [r.name for r in reconcilers], wakeups)
     driver = Driver(reconcilers, platform.clock, wakeups, leadership)
     if database.shared:
-        hints = Hints(database, known.me.id, wakeups.wake_here)
+
+        def hear(word: str) -> None:
+            if not heard(word):
+                wakeups.wake_here(word)
+
+        hints = Hints(database, known.me.id, hear)
+        heard = engine.join_servers(hints.send)
         wakeups.relay = hints.send
         hints.start()
         stack.callback(hints.close)

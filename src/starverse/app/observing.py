@@ -175,6 +175,7 @@ def _ended(platform: Platform, allocation: Allocation, job: Job, state: Launcher
         ready_at=ready_at,
         exit_code=state.exit_code,
         exit_signal=state.exit_signal,
+        unclean=state.unclean,
     )
     note_plugged(platform, allocation, state)
     record_end(platform, allocation.id, end)
@@ -256,6 +257,7 @@ def _gone(
     cleaned = _clean(platform, allocation)
     if not cleaned or now < last + timedelta(seconds=platform.settings.lease_seconds):
         return ""
+    state = platform.engine.observe([allocation.id])[allocation.id].state or state
     ready_at = state.ready_at if state is not None else None
     never_ready = ready_at is None and allocation.ready_at is None
     record_end(
@@ -267,6 +269,7 @@ def _gone(
             message="its launcher died" if not never_ready else "its launcher died before the script started",
             ended_at=last,
             ready_at=None if ready_at is None else _instant(ready_at),
+            unclean=() if state is None else state.unclean,
         ),
     )
     return f"{allocation.id} is lost"

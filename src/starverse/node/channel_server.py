@@ -21,7 +21,15 @@ from starverse.node.addresses import join_host, split_host
 from starverse.node.api_proxy import CONNECTIONS_MAX
 from starverse.node.hello import Hello
 from starverse.node.hub import Hub, Peer, Rules
-from starverse.node.streams import GO_AHEAD, STREAM_SECONDS_MAX, StreamDesk
+from starverse.node.streams import (
+    GO_AHEAD,
+    STREAM_SECONDS_MAX,
+    StreamDesk,
+    StreamWish,
+    read_relayed,
+    relay_text,
+    with_addresses,
+)
 from starverse.node.unix_sockets import bind_unix, connect_unix
 
 BACKLOG = 1024
@@ -74,7 +82,7 @@ class _Owner:
 
 class ChannelServer:
     """Listens from :meth:`start` to :meth:`close`. ``authority`` (PEM) and ``tls_address`` (``HOST:PORT``
-    as bound) are ``""`` without TLS."""
+    as bound) are ``""`` without TLS. ``relay`` tells the other servers a word, for their :meth:`hear`."""
 
     def __init__(self, path: Path, answers: Answers, tls: TlsSettings | None = None) -> None:
         self._path = path
@@ -89,6 +97,7 @@ class ChannelServer:
         self._api_lines: dict[str, int] = {}
         self._desk = StreamDesk()
         self._closing = False
+        self.relay: Callable[[str], None] = lambda _word: None
         self.authority = ""
         self.tls_address = ""
 
@@ -135,7 +144,22 @@ class ChannelServer:
     ) -> socket.socket:
         """A blocking socket to the agent of a sandbox, by way of its launcher. Raises
         :class:`~starverse.engines.base.EngineUnavailable` where none came in time."""
-        return self._desk.ask(allocation_id, kind, lambda _id, _wish: self._wake(), seconds_max)
+        return self._desk.ask(allocation_id, kind, self._ask, seconds_max)
+
+    def hear(self, word: str) -> bool:
+        """Take what another server's ``relay`` told; ``False``: it is not for here."""
+        found = read_relayed(word)
+        if found is None:
+            return False
+        self._desk.pass_on(*found)
+        self._wake()
+        return True
+
+    def _ask(self, allocation_id: str, wish: StreamWish) -> None:
+        self._wake()
+        if not self._lines.get(allocation_id):
+            addresses = ",".join(filter(None, (str(self._path), self.tls_address)))
+            self.relay(relay_text(allocation_id, with_addresses(wish, addresses)))
 
     def forget(self, allocation_id: str) -> None:
         with self._lock:

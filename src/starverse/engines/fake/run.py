@@ -11,6 +11,7 @@ from starverse.domain.workloads.launch import (
     Desired,
     LauncherState,
     LaunchSpec,
+    UncleanCard,
 )
 from starverse.engines.fake.plugs import FakePlugs, Reports
 from starverse.node.deadlines import Notice, due_notice, funded_until, strengthen, time_limit_lead_seconds
@@ -29,7 +30,8 @@ class FakeRun:
     ``checkpoint_seconds``: publishes one that often. ``dies_at_seconds``: ``kill -9`` of the launcher.
     ``refuses_plugs`` says why it has no disk; with ``keeps_plugs`` none comes out.
     ``silent``: a span in which heartbeats are lost while everything runs on. ``active``: (source, from, to)
-    in which an instance shows that it is in use.
+    in which an instance shows that it is in use. ``unclean``: which of its cards (the first one is 0) nobody
+    may have after its end, and why.
     """
 
     start_seconds: float = 1.0
@@ -48,6 +50,7 @@ class FakeRun:
     refuses_plugs: str = ""
     keeps_plugs: bool = False
     active: tuple[tuple[str, float, float], ...] = ()
+    unclean: tuple[tuple[int, str], ...] = ()
 
 
 class FakeLauncher:
@@ -91,7 +94,7 @@ class FakeLauncher:
         """``kill -9`` of the launcher: the workload dies with it, and there is no report."""
         self.step(now)
         if not self.ended:
-            self.claimed = False
+            self._die()
         self.plugs.let_go()
 
     def step(self, now: float) -> None:
@@ -108,16 +111,6 @@ class FakeLauncher:
         if self.claimed and not self.ended and not self._is_silent(now):
             self.state = replace(self.state, alive_at=now, activity=self._activity(now))
 
-    def _plug(self) -> None:
-        if not self.claimed or self.ended:
-            self.plugs.let_go()
-        elif self.state.ready_at is not None:
-            self.state = replace(self.state, plugged=self._plugs_now())
-
-    def _plugs_now(self) -> Reports:
-        wanted = self.spec.plugs if self.desired.plugs is None else self.desired.plugs
-        return self.plugs.follow(wanted, self.run.refuses_plugs, self.run.keeps_plugs)
-
     def _activity(self, now: float) -> tuple[Activity, ...]:
         ready = self.state.ready_at
         if ready is None:
@@ -127,6 +120,16 @@ class FakeLauncher:
             if now >= ready + begin:
                 newest[source] = max(newest.get(source, 0.0), min(now, ready + end))
         return tuple(Activity(source, last_at, "in use") for source, last_at in sorted(newest.items()))
+
+    def _plug(self) -> None:
+        if not self.claimed or self.ended:
+            self.plugs.let_go()
+        elif self.state.ready_at is not None:
+            self.state = replace(self.state, plugged=self._plugs_now())
+
+    def _plugs_now(self) -> Reports:
+        wanted = self.spec.plugs if self.desired.plugs is None else self.desired.plugs
+        return self.plugs.follow(wanted, self.run.refuses_plugs, self.run.keeps_plugs)
 
     def _next_event(self) -> float:
         if self.desired.stop and self._term_at is None:
@@ -166,7 +169,7 @@ class FakeLauncher:
         elif ready is None:
             self._begin(at)
         elif at >= ready + self.run.dies_at_seconds:
-            self.claimed = False
+            self._die()
         elif at >= ready + self.run.run_seconds:
             self._end(at, None if self.run.exit_signal else self.run.exit_code, self.run.exit_signal)
         elif at >= self._exit_due:
@@ -224,6 +227,19 @@ class FakeLauncher:
             exit_code=code,
             exit_signal=number,
             out_of_memory=self.run.out_of_memory,
+            unclean=self._unclean(),
+        )
+
+    def _die(self) -> None:
+        """Without a word; what its cards are like is for the engine to see."""
+        self.claimed = False
+        self.state = replace(self.state, unclean=self._unclean())
+
+    def _unclean(self) -> tuple[UncleanCard, ...]:
+        return tuple(
+            UncleanCard(card.node or self.spec.node, card.index, why)
+            for which, why in self.run.unclean
+            for card in self.spec.cards[which : which + 1]
         )
 
     def _is_silent(self, now: float) -> bool:

@@ -144,6 +144,12 @@ class FolderEngine(ABC):
             raise EngineUnavailable("it takes no connections: it is not an instance")
         return self._channel.open_stream(allocation_id, kind)
 
+    def join_servers(self, relay: Callable[[str], None]) -> Callable[[str], bool]:
+        """Have wishes for streams told to the other servers by ``relay``; what they tell goes to the answer,
+        which says whether it was one."""
+        self._channel.relay = relay
+        return self._channel.hear
+
     def on_news(self, wake: Callable[[], None]) -> None:
         self._wakes.append(wake)
 
