@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 from starverse.domain.catalog.image_recipes import Recipe
@@ -43,6 +45,21 @@ def build(room: Room, recipe: Recipe, base: str) -> str:
         )
     found = next((line for line in contents(room.root) if line.startswith("python==")), "")
     return ".".join(found.removeprefix("python==").split(".")[:2])
+
+
+def why_unreachable(channel: str, base: str, seconds_max: float = 3.0) -> str:
+    """Asks for a channel's list of packages; ``""``: something answered."""
+    import rattler
+
+    places = rattler.ChannelConfig(channel_alias=f"{base.rstrip('/')}/") if base else rattler.ChannelConfig()
+    address = f"{rattler.Channel(channel, places).base_url.rstrip('/')}/noarch/repodata.json.zst"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=seconds_max):
+            return ""
+    except urllib.error.HTTPError as answer:
+        return "" if answer.code == 404 else f"the channel {channel} (it answers {answer.code})"
+    except (OSError, ValueError) as error:
+        return f"the channel {channel} (it cannot be reached: {getattr(error, 'reason', error)})"
 
 
 def contents(root: Path) -> tuple[str, ...]:

@@ -20,7 +20,10 @@ def what_builds() -> tuple[list[str], list[tuple[str, str]]]:
     if not uv:
         missing.append(("uv, which fills images faster than pip", "pip install uv"))
     if conda.is_here():
+        unreachable = conda.why_unreachable("conda-forge", base="")
         found.append("py-rattler for conda packages")
+        if unreachable:
+            missing.append((unreachable, "set images.conda_base to a mirror that this machine reaches"))
     else:
         missing.append(("py-rattler, for images of kind conda", "pip install 'starverse[conda]'"))
     if shutil.which("podman"):
