@@ -114,8 +114,8 @@ def test_a_command_that_outlives_its_caller_s_input_is_waited_for(wang: Visitor)
 
 
 def test_an_instance_goes_by_its_number_and_its_id_too(site: GatewaySite, wang: Visitor) -> None:
-    instance_id = site.instance(wang.who, "other")
-    for name in (instance_id, "2"):
+    other = site.instance(wang.who, "other")
+    for name in (other.id, str(other.number)):
         assert wang.run(name, "echo in").stdout == b"in\n"
 
 

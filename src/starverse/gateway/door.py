@@ -15,12 +15,13 @@ from starverse.app.inside import Unreachable
 from starverse.app.ssh_access import Ambiguous, Located, Visit
 from starverse.gateway.inside import Inside
 from starverse.gateway.limits import Doorkeeper
-from starverse.gateway.sessions import Session
+from starverse.gateway.sessions import GONE, Session
 
 _Forwarder: Any = SSHForwarder
 """It serves as a session of every kind, which its type does not say."""
 
-GONE = "The connection into the instance has ended."
+GOODBYE_SECONDS = 1.0
+"""Between the end of the sessions and hanging up: most clients go by themselves, having heard why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Door(asyncssh.SSHServer):
         self._place = ""
         self._stranger = False
         self._offered = 0
+        self._ended = ""
         self._admitted: Visit | Ambiguous | None = None
         self._coming_in: asyncio.Task[asyncssh.SSHClientConnection] | None = None
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -122,14 +124,22 @@ class Door(asyncssh.SSHServer):
 
     async def inside(self) -> asyncssh.SSHClientConnection:
         """The connection inside; raises :class:`Unreachable`."""
+        if self._ended:
+            raise Unreachable(self._ended)
         assert self._coming_in is not None
         return await asyncio.shield(self._coming_in)
 
     def end(self, message: str) -> None:
-        """Tell every session why, and hang up."""
+        """Tell every session why, let nothing more in, and hang up."""
+        if self._ended:
+            return
+        self._ended = message
         for session in list(self._sessions):
             session.refuse(message)
-        self._conn.close()
+        asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self.hang_up)
+
+    def hang_up(self) -> None:
+        self._conn.disconnect(asyncssh.DISC_BY_APPLICATION, self._ended)
 
     async def _come_in(self) -> asyncssh.SSHClientConnection:
         admitted = self._admitted

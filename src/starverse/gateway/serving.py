@@ -25,7 +25,7 @@ from starverse.app.gateway_keys import GatewayKeys
 from starverse.app.platform import Platform
 from starverse.app.ssh_access import Ambiguous, Located, Visit
 from starverse.domain.errors import Unavailable
-from starverse.gateway.door import Door, House
+from starverse.gateway.door import GOODBYE_SECONDS, Door, House
 from starverse.gateway.inside import Inside
 from starverse.gateway.limits import Doorkeeper, DoorLimits
 
@@ -36,6 +36,8 @@ KEEP_ALIVES_MISSED_MAX = 4
 RECORD_READERS = 4
 BACKLOG = 256
 CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes256-ctr")
+
+RESTARTING = "The platform is being restarted; your instance goes on. Connect again in a moment."
 
 T = TypeVar("T")
 log = structlog.get_logger(__name__)
@@ -96,9 +98,18 @@ class Gateway:
         finally:
             sweeping.cancel()
             acceptor.close()
-            for door in list(self._stays):
-                door.end("The platform is being restarted; your instance goes on. Connect again.")
-            await asyncio.sleep(0)
+            await self._say_goodbye()
+
+    async def _say_goodbye(self) -> None:
+        """Most visitors go by themselves as their sessions end; the others are hung up on."""
+        doors = list(self._stays)
+        for door in doors:
+            door.end(RESTARTING)
+        give_up = asyncio.get_running_loop().time() + GOODBYE_SECONDS
+        while self._stays and asyncio.get_running_loop().time() < give_up:
+            await asyncio.sleep(0.05)
+        for door in list(self._stays):
+            door.hang_up()
 
     def _options(self) -> asyncssh.SSHServerConnectionOptions:
         return asyncssh.SSHServerConnectionOptions(

@@ -13,6 +13,8 @@ from starverse.app.inside import Unreachable
 REFUSED_EXIT_CODE = 255
 """What ``ssh`` itself answers where it could not connect."""
 
+GONE = "The connection into the instance has ended."
+
 ComeIn = Callable[[], Awaitable[asyncssh.SSHClientConnection]]
 
 
@@ -106,7 +108,7 @@ class Session(asyncssh.SSHServerSession[bytes]):
         elif exit_status is not None:
             self._outer.exit(exit_status)
         else:
-            self._outer.close()
+            self.refuse(GONE)
 
     def refuse(self, message: str) -> None:
         """End it with a message for people."""

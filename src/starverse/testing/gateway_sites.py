@@ -7,20 +7,23 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert, update
+from sqlalchemy import select, update
 
 from starverse.app.gateway_keys import GatewayKeys, keep_gateway_keys, known_hosts_line
 from starverse.app.identity import Identity
+from starverse.app.instances.launching import LaunchRequest, launch
+from starverse.app.instances.views import InstanceView
 from starverse.app.platform import Platform
 from starverse.app.ssh_keys import NewSshKey, add_key
+from starverse.db.accounts import set_flags
 from starverse.db.instance_tables import instances
-from starverse.db.jobs import next_number
-from starverse.db.tables import jobs
-from starverse.domain.workloads.states import InstanceState
+from starverse.db.tables import allocations
+from starverse.db.teams import Team
+from starverse.domain.workloads.states import AllocationState, InstanceState
 from starverse.gateway.inside import Inside
 from starverse.gateway.limits import DoorLimits
 from starverse.gateway.serving import Gateway
@@ -81,46 +84,53 @@ class GatewaySite:
     world: World
     keys: GatewayKeys
     sshd: PlainSshd
+    inside: Inside
+    gateway: Gateway
     folder: Path
-    port: int = 0
-    people: dict[str, Visitor] = field(default_factory=dict)
+    port: int
 
     @property
     def platform(self) -> Platform:
         return self.world.platform
 
-    def instance(self, who: Identity, name: str) -> str:
-        """A running instance; its id."""
-        job = self.world.submit(who, name=name)
-        self.world.run(3)
-        instance_id = self.platform.ids.uuid7()
-        with self.platform.database.write() as connection:
-            row = connection.execute(jobs.select().where(jobs.c.id == job.id)).one()
-            connection.execute(
-                insert(instances).values(
-                    id=instance_id,
-                    number=next_number(connection, "instance", 1),
-                    team_id=who.team_id,
-                    account_id=who.account_id,
-                    name=name,
-                    workspace_id=row.workspace_id,
-                    spec="{}",
-                    state=InstanceState.RUNNING,
-                    reason="",
-                    message="",
-                    generation=1,
-                    run_id=row.id,
-                    starts=1,
-                    created_at=self.world.clock.now(),
-                )
-            )
-        return instance_id
+    def instance(self, who: Identity, name: str) -> InstanceView:
+        """A running instance of the person's own team."""
+        return self.instance_of_team(who, name, None)
 
-    def set_state(self, instance_id: str, state: InstanceState, message: str = "") -> None:
+    def instance_of_team(self, who: Identity, name: str, team: Team | None) -> InstanceView:
+        """A running instance of a team, ``None``: the person's own."""
+        made = launch(self.platform, who, LaunchRequest("rtx4090", name=None if team else name))
+        self.world.run(3)
+        if team is not None:
+            with self.platform.database.write() as connection:
+                moved = update(instances).where(instances.c.id == made.id).values(team_id=team.id, name=name)
+                connection.execute(moved)
+        return made
+
+    def set_state(self, name: str, state: InstanceState, message: str = "") -> None:
         """What the record says of an instance from now on."""
+        released = self.world.clock.now() if state is InstanceState.RELEASED else None
+        values = {"state": state, "message": message, "released_at": released}
         with self.platform.database.write() as connection:
-            values = {"state": state, "message": message}
-            connection.execute(update(instances).where(instances.c.id == instance_id).values(**values))
+            connection.execute(update(instances).where(instances.c.name == name).values(**values))
+
+    def end_run(self, name: str) -> None:
+        """The record says that the instance's run was lost."""
+        run_of = select(instances.c.run_id).where(instances.c.name == name).scalar_subquery()
+        values = {"state": AllocationState.LOST, "ended_at": self.world.clock.now()}
+        with self.platform.database.write() as connection:
+            connection.execute(update(allocations).where(allocations.c.job_id == run_of).values(**values))
+
+    def disable(self, who: Identity) -> None:
+        """The operator disables an account."""
+        with self.platform.database.write() as connection:
+            set_flags(connection, who.account_id, operator=False, disabled=True)
+
+    def restart_gateway(self) -> None:
+        """The server ends, and another takes its address."""
+        self.gateway.close()
+        self.gateway = Gateway(self.platform, self.keys, self.inside, listen(self.port))
+        self.gateway.start()
 
     def visitor(self, who: Identity, name: str = "key") -> Visitor:
         """A person's key pair, added to their account."""
@@ -154,8 +164,9 @@ def open_gateway_site(
         listener = listen(port)
         gateway = Gateway(world.platform, keys, inside, listener, limits)
         gateway.start()
-        stack.callback(gateway.close)
-        yield GatewaySite(world, keys, sshd, folder, listener.getsockname()[1])
+        site = GatewaySite(world, keys, sshd, inside, gateway, folder, listener.getsockname()[1])
+        stack.callback(lambda: site.gateway.close())
+        yield site
 
 
 def listen(port: int = 0) -> socket.socket:
