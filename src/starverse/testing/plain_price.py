@@ -5,7 +5,7 @@ Slow and simple on purpose: the simulation compares the product's charges with i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from fractions import Fraction
@@ -104,3 +104,66 @@ def _window_edges(book: PlainBook, start: datetime, end: datetime) -> set[dateti
 def _bounds(book: PlainBook, name: str) -> tuple[time, time]:
     window = book.raw["windows"][name]
     return time.fromisoformat(window["from"]), time.fromisoformat(window["to"])
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSize:
+    """From ``since`` on a disk has so many GiB; 0: none."""
+
+    disk_id: str
+    kind: str
+    since: datetime
+    gib: int
+
+
+def plain_disk_costs(
+    sizes: Sequence[PlainSize], until: datetime, books: Sequence[PlainBook]
+) -> dict[str, int]:
+    """Micro-yuan of each of a team's disks up to an instant, rounded down once."""
+    if not sizes:
+        return {}
+    first = min(size.since for size in sizes)
+    edges = {first, until, *(size.since for size in sizes), *(book.since for book in books)}
+    edges |= set(_month_starts(first, until, books))
+    inside = sorted(edge for edge in edges if first <= edge <= until)
+    exact = {size.disk_id: Fraction(0) for size in sizes}
+    for start, end in pairwise(inside):
+        storage = book_at(books, start).raw["storage"]
+        left = int(storage["free_gib"])
+        for disk_id in sorted(exact):
+            own = [size for size in sizes if size.disk_id == disk_id and size.since <= start]
+            size = max(own, key=lambda size: size.since, default=None)
+            if size is None or size.gib == 0:
+                continue
+            free = min(left, size.gib)
+            left -= free
+            price = Fraction(str(storage[f"{size.kind}_gib_month"])) * 1_000_000
+            exact[disk_id] += (
+                price
+                * (size.gib - free)
+                * int((end - start).total_seconds())
+                / _month(start, book_at(books, start))
+            )
+    return {disk_id: amount.numerator // amount.denominator for disk_id, amount in exact.items()}
+
+
+def _month_starts(first: datetime, until: datetime, books: Sequence[PlainBook]) -> Iterator[datetime]:
+    for book in books:
+        zone = ZoneInfo(book.raw["timezone"])
+        local = first.astimezone(zone)
+        year, month = local.year, local.month
+        while True:
+            start = datetime(year, month, 1, tzinfo=zone).astimezone(UTC)
+            if start > until:
+                break
+            yield start
+            year, month = year + month // 12, month % 12 + 1
+
+
+def _month(instant: datetime, book: PlainBook) -> int:
+    """Seconds of the local month that an instant lies in."""
+    zone = ZoneInfo(book.raw["timezone"])
+    local = instant.astimezone(zone)
+    start = datetime(local.year, local.month, 1, tzinfo=zone).astimezone(UTC)
+    end = datetime(local.year + local.month // 12, local.month % 12 + 1, 1, tzinfo=zone).astimezone(UTC)
+    return int((end - start).total_seconds())
