@@ -32,6 +32,8 @@ OWN = {
     ("GET", "/nodes"): None,
     ("GET", "/limits"): None,
     ("POST", "/quotes"): {},
+    ("GET", "/instances"): None,
+    ("POST", "/instances"): {"card": "rtx4090"},
     ("GET", "/images"): None,
     ("POST", "/images"): {"name": "mine"},
     ("GET", "/jobs"): None,
@@ -58,6 +60,9 @@ OWN = {
     ("POST", "/ssh-keys"): {"public_key": PUBLIC_KEY},
 }
 """Routes that name nothing of another team: they show the caller's own, the shelf, or the cluster."""
+
+
+INSTANCE_BODIES = {"resize": {"cards": 1}, "extend": {"days": 1}, "save-image": {"name": "mine"}}
 
 
 def routes() -> Iterator[tuple[str, RouteContext]]:
@@ -137,6 +142,7 @@ def belongings(site: Site) -> tuple[Person, dict[str, str]]:
     return owner, {
         "secret_name": "KEY",
         "disk_ref": disk.id,
+        "instance_ref": owner.post("/instances", {"card": "rtx4090", "name": "box"})["id"],
         "sync_id": given_sync(site, disk).id,
         "snapshot_ref": owner.post(f"/disks/{disk.id}/snapshots", {"name": "before"})["id"],
         "token_id": owner.post("/tokens", {"name": "nightly"})["id"],
@@ -173,6 +179,8 @@ def test_what_belongs_to_another_team_answers_404_on_every_route(
             body = {"instance": "gpu"}
         if path.endswith("/snapshots") or path == "/disks/{disk_ref}":
             body = {}
+        if path.startswith("/instances/"):
+            body = INSTANCE_BODIES.get(path.partition(":")[2], {})
         if path.endswith("/syncs") and method == "POST":
             body = {"direction": "pull", "remote": ":http,url='http://127.0.0.1':"}
         answer = stranger.client.request(method, target, json=body)

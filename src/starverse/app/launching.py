@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -193,11 +194,7 @@ def launch_spec(
         open_mode=(OpenMode.APPEND if append else OpenMode.TRUNCATE).value,
         chdir=spec.chdir,
         mounts=ground.mounts,
-        limits=Limits(
-            cpus=settings.no_gpu_cpus if spec.tariff is Tariff.NO_GPU else float(allocation.cpus),
-            memory_bytes=allocation.memory_bytes,
-            disk_bytes_per_second=settings.disk_bytes_per_second,
-        ),
+        limits=_limits(platform, spec, allocation),
         resume_from=allocation.resume_from,
         template=template,
         driver=settings.driver,
@@ -224,11 +221,19 @@ def launch_spec(
         fabric=allocation.fabric,
         disk_reserve_bytes=settings.disk_reserve_bytes,
         secrets=ground.secrets,
-        interactive=spec.interactive,
-        gateway_keys=gateway_keys(platform, spec),
-        home="" if job.instance_id is None else str(paths.instance_home(job.instance_id)),
+        **_of_instance(platform, job),
         plugs=ground.plugs,
         image=ground.image,
+    )
+
+
+def _limits(platform: Platform, spec: JobSpec, allocation: Allocation) -> Limits:
+    """Its part of each node; without cards less than a whole CPU, of which the record counts one."""
+    settings = platform.settings
+    return Limits(
+        cpus=settings.no_gpu_cpus if spec.tariff is Tariff.NO_GPU else float(allocation.cpus),
+        memory_bytes=allocation.memory_bytes,
+        disk_bytes_per_second=settings.disk_bytes_per_second,
     )
 
 
@@ -254,9 +259,16 @@ def prepare_files(platform: Platform, job: Job, workspace: Workspace) -> None:
     folders.make_home(home, workspace.unix_uid)
 
 
-def gateway_keys(platform: Platform, spec: JobSpec) -> tuple[str, ...]:
-    """Whose SSH connections an instance takes: the gateway's, which knows the people."""
-    return (keep_gateway_keys(platform.paths.gateway).client_public,) if spec.interactive else ()
+def _of_instance(platform: Platform, job: Job) -> dict[str, Any]:
+    """What a start of an instance has beside what a job has: its home, and SSH by the gateway alone, which
+    knows the people."""
+    if job.instance_id is None:
+        return {}
+    return {
+        "interactive": True,
+        "gateway_keys": (keep_gateway_keys(platform.paths.gateway).client_public,),
+        "home": str(platform.paths.instance_home(job.instance_id)),
+    }
 
 
 def network_of(spec: JobSpec) -> Network:

@@ -57,21 +57,23 @@ def list_instances(
     return items_of(InstanceOut, page)
 
 
-@router.get("/{ref}")
-def get_instance(ref: str, platform: PlatformDep, identity: AnyCaller, response: Response) -> InstanceOut:
-    """An instance with its ETag; ``ref`` is a name, a number or an id."""
-    return _shown(response, views.get(platform, identity, ref))
+@router.get("/{instance_ref}")
+def get_instance(
+    instance_ref: str, platform: PlatformDep, identity: AnyCaller, response: Response
+) -> InstanceOut:
+    """An instance with its ETag; ``instance_ref`` is a name, a number or an id."""
+    return _shown(response, views.get(platform, identity, instance_ref))
 
 
-@router.get("/{ref}/activity")
-def list_activity(ref: str, platform: PlatformDep, identity: AnyCaller) -> Items[EvidenceOut]:
+@router.get("/{instance_ref}/activity")
+def list_activity(instance_ref: str, platform: PlatformDep, identity: AnyCaller) -> Items[EvidenceOut]:
     """The evidence of the idle verdict, source by source; nothing while it does not run."""
-    return items_of(EvidenceOut, Page(views.activity(platform, identity, ref)))
+    return items_of(EvidenceOut, Page(views.activity(platform, identity, instance_ref)))
 
 
-@router.patch("/{ref}")
+@router.patch("/{instance_ref}")
 def change_instance(
-    ref: str,
+    instance_ref: str,
     body: InstanceChangeIn,
     platform: PlatformDep,
     identity: TeamCaller,
@@ -79,19 +81,19 @@ def change_instance(
     response: Response,
 ) -> InstanceOut:
     """Change its name or what its owner wants; what runs follows at once."""
-    return _shown(response, changing.change(platform, identity, ref, body.change(), version))
+    return _shown(response, changing.change(platform, identity, instance_ref, body.change(), version))
 
 
-@router.delete("/{ref}", status_code=204)
-def release_instance(ref: str, platform: PlatformDep, identity: TeamCaller) -> Response:
+@router.delete("/{instance_ref}", status_code=204)
+def release_instance(instance_ref: str, platform: PlatformDep, identity: TeamCaller) -> Response:
     """Release it with its own files; a running one is stopped first. Disks of the team stay."""
-    stopping.remove(platform, identity, ref)
+    stopping.remove(platform, identity, instance_ref)
     return Response(status_code=204)
 
 
-@router.post("/{ref}:start", status_code=202)
+@router.post("/{instance_ref}:start", status_code=202)
 def start_instance(
-    ref: str,
+    instance_ref: str,
     platform: PlatformDep,
     identity: TeamCaller,
     once: OnceDep,
@@ -100,24 +102,24 @@ def start_instance(
 ) -> InstanceOut:
     """Start it on the same files, disks and cards, or with ``no_gpu`` without cards; or a refusal."""
     request = (body or StartIn()).request(once)
-    return _shown(response, starting.start(platform, identity, ref, request))
+    return _shown(response, starting.start(platform, identity, instance_ref, request))
 
 
-@router.post("/{ref}:stop", status_code=202)
+@router.post("/{instance_ref}:stop", status_code=202)
 def stop_instance(
-    ref: str,
+    instance_ref: str,
     platform: PlatformDep,
     identity: TeamCaller,
     response: Response,
     body: Annotated[NoWishIn | None, Body()] = None,
 ) -> InstanceOut:
     """Stop it; its files and disks stay."""
-    return _shown(response, stopping.stop(platform, identity, ref))
+    return _shown(response, stopping.stop(platform, identity, instance_ref))
 
 
-@router.post("/{ref}:resize", status_code=202)
+@router.post("/{instance_ref}:resize", status_code=202)
 def resize_instance(
-    ref: str,
+    instance_ref: str,
     body: ResizeIn,
     platform: PlatformDep,
     identity: TeamCaller,
@@ -125,12 +127,12 @@ def resize_instance(
     response: Response,
 ) -> InstanceOut:
     """Other cards, the same files and disks; what runs is stopped and started with them."""
-    return _shown(response, starting.resize(platform, identity, ref, body.request(once)))
+    return _shown(response, starting.resize(platform, identity, instance_ref, body.request(once)))
 
 
-@router.post("/{ref}:clone", status_code=201)
+@router.post("/{instance_ref}:clone", status_code=201)
 def clone_instance(
-    ref: str,
+    instance_ref: str,
     platform: PlatformDep,
     identity: TeamCaller,
     once: OnceDep,
@@ -139,12 +141,12 @@ def clone_instance(
 ) -> InstanceOut:
     """A stopped copy of a stopped instance, with a copy of its files."""
     name = None if body is None else body.name
-    return _shown(response, changing.clone(platform, identity, ref, name, once))
+    return _shown(response, changing.clone(platform, identity, instance_ref, name, once))
 
 
-@router.post("/{ref}:extend", status_code=202)
+@router.post("/{instance_ref}:extend", status_code=202)
 def extend_instance(
-    ref: str,
+    instance_ref: str,
     body: ExtendIn,
     platform: PlatformDep,
     identity: TeamCaller,
@@ -152,15 +154,15 @@ def extend_instance(
     response: Response,
 ) -> InstanceOut:
     """Keep a stopped instance some days longer."""
-    return _shown(response, changing.extend(platform, identity, ref, body.days, once))
+    return _shown(response, changing.extend(platform, identity, instance_ref, body.days, once))
 
 
-@router.post("/{ref}:save-image", status_code=201)
+@router.post("/{instance_ref}:save-image", status_code=201)
 def save_image(
-    ref: str, body: SaveImageIn, platform: PlatformDep, identity: TeamCaller, once: OnceDep
+    instance_ref: str, body: SaveImageIn, platform: PlatformDep, identity: TeamCaller, once: OnceDep
 ) -> ImageOut:
     """Have a stopped instance's home copied into an image."""
-    return ImageOut.made(saving.save_image(platform, identity, ref, body.name, once), identity)
+    return ImageOut.made(saving.save_image(platform, identity, instance_ref, body.name, once), identity)
 
 
 def _shown(response: Response, view: InstanceView) -> InstanceOut:
