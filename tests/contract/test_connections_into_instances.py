@@ -17,6 +17,7 @@ import pytest
 from starverse.engines.base import EngineUnavailable
 from starverse.engines.folders import FolderEngine, OpenChannel
 from starverse.engines.slurm import SlurmEngine
+from starverse.node.channel_server import ChannelServer
 from starverse.testing.instance_sites import PATIENCE_SECONDS, Site, instance_site
 from starverse.testing.slurm_lab import SlurmLab
 from starverse.testing.slurm_sites import lab_settings
@@ -279,6 +280,39 @@ def test_the_server_goes_and_comes_and_the_instance_goes_on(site: Site, line: Ss
     line.run("pkill -f '^sleep 9'")
     riding.wait(PATIENCE_SECONDS)
     riding.stdout.close()
+
+
+def test_a_server_that_the_launcher_is_not_connected_to_gets_its_stream_too(
+    site: Site, line: SshLine
+) -> None:
+    """It has the others pass its wish on; the launcher dials the one that asked."""
+    del line  # the instance runs
+    if site.by_tls:
+        pytest.skip("as with one server: which address is dialled is all that differs")
+    second = another_server(site, "second.sock")
+    second.start()
+    try:
+        told: list[str] = []
+
+        def relay(word: str) -> None:
+            told.append(word)
+            assert hear_first(word)
+
+        hear_first = site.engine.join_servers(lambda _word: None)
+        second.join_servers(relay)
+        with second.open_stream(NAME) as connection:
+            assert connection.recv(4) == b"SSH-"
+        assert len(told) == 1
+        second.join_servers(lambda _word: None)
+        with pytest.raises(EngineUnavailable, match="no connection within"):
+            second.open_stream(NAME)
+    finally:
+        second.close()
+
+
+def another_server(site: Site, socket_name: str) -> FolderEngine:
+    """Another server on the same data, with a channel of its own."""
+    return site.make_engine(site.data, lambda answers: ChannelServer(site.data / socket_name, answers))
 
 
 # -- what a stream is refused for, what becomes of an instance

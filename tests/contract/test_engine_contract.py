@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,14 @@ from typing import Any, Protocol
 import pytest
 
 from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
-from starverse.engines.base import CardReport, Engine, NodeReport, Observation, Presence
+from starverse.engines.base import (
+    CardReport,
+    Engine,
+    EngineUnavailable,
+    NodeReport,
+    Observation,
+    Presence,
+)
 from starverse.engines.fake import FakeEngine, FakeRun
 from starverse.engines.local import LocalEngine
 from starverse.engines.slurm import SlurmEngine
@@ -71,7 +79,10 @@ class FakeTrial:
         self._now = 1_000_000.0
         self._runs: dict[str, FakeRun] = {}
         self._fake = FakeEngine(
-            (NODE,), self.now, plan=lambda launch: self._runs.get(launch.allocation_id, FakeRun())
+            (NODE,),
+            self.now,
+            plan=lambda launch: self._runs.get(launch.allocation_id, FakeRun()),
+            open_stream=lambda _launch, _kind: self._connect(),
         )
         self.engine: Engine = self._fake
 
@@ -83,6 +94,12 @@ class FakeTrial:
 
     def now(self) -> float:
         return self._now
+
+    def _connect(self) -> socket.socket:
+        here, there = socket.socketpair()
+        with there:
+            there.sendall(b"SSH-2.0-fake\r\n")
+        return here
 
     def pass_time(self) -> None:
         self._now += 0.02
@@ -106,12 +123,12 @@ class FakeTrial:
 class LocalTrial:
     def __init__(self, data: Path, driver: str) -> None:
         self._data = data
-        self._driver = driver
+        self.driver = driver
         self.server_comes()
 
     def build(self, name: str, behaviour: Behaviour, **changes: Any) -> LaunchSpec:
         uid = TEAM_UID if os.geteuid() == 0 else None
-        changes = {"script": behaviour.script + "\n", "driver": self._driver, "unix_uid": uid, **changes}
+        changes = {"script": behaviour.script + "\n", "driver": self.driver, "unix_uid": uid, **changes}
         return build_launch(self._data, name, **changes)
 
     def now(self) -> float:
@@ -453,3 +470,51 @@ def test_news_wakes_the_platform(trial: Trial) -> None:
         trial.pass_time()
         trial.engine.running()
     assert woken
+
+
+def test_an_instance_is_reached_while_it_runs_and_nothing_else_is(trial: Trial) -> None:
+    """The other end speaks SSH; each call gives a connection of its own."""
+    if isinstance(trial, LocalTrial) and trial.driver == "process":
+        pytest.skip("driver process keeps no instance")
+    if isinstance(trial, LocalTrial) and shutil.which("/usr/sbin/sshd") is None:
+        pytest.skip("openssh-server is not installed: apt-get install openssh-server")
+    with pytest.raises(EngineUnavailable):
+        trial.engine.open_stream("instance")
+    trial.engine.submit(trial.build("instance", LONG, interactive=True))
+    trial.engine.submit(trial.build("job", LONG))
+    for name in ("instance", "job"):
+        until_running(trial, name)
+    with trial.engine.open_stream("instance") as first, trial.engine.open_stream("instance") as second:
+        for connection in (first, second):
+            connection.settimeout(PATIENCE_SECONDS)
+            assert connection.recv(4) == b"SSH-"
+    with pytest.raises(EngineUnavailable, match="not an instance"):
+        trial.engine.open_stream("job")
+    trial.engine.steer("instance", Desired(stop=True))
+    assert until_ended(trial, "instance").stopped_by == "stop"
+    with pytest.raises(EngineUnavailable, match="does not run"):
+        trial.engine.open_stream("instance")
+    for name in ("instance", "job"):
+        trial.engine.clean(name)
+        assert trial.left_of(name) == []
+
+
+def test_the_sessions_of_an_adopted_instance_are_taken_by_the_next_server(trial: Trial) -> None:
+    if isinstance(trial, LocalTrial) and (trial.driver == "process" or not Path("/usr/sbin/sshd").exists()):
+        pytest.skip("driver process keeps no instance; sshd comes with openssh-server")
+    trial.engine.submit(trial.build("kept", LONG, interactive=True))
+    ready = until_running(trial, "kept").ready_at
+    trial.server_goes()
+    trial.server_comes()
+    give_up = trial.now() + PATIENCE_SECONDS
+    while True:
+        try:
+            connection = trial.engine.open_stream("kept")
+            break
+        except EngineUnavailable:
+            assert trial.now() < give_up
+            trial.pass_time()
+    with connection:
+        connection.settimeout(PATIENCE_SECONDS)
+        assert connection.recv(4) == b"SSH-"
+    assert until_running(trial, "kept").ready_at == ready
