@@ -142,6 +142,12 @@ class PolicySettings(_Section):
         ge=0,
         description="Disk that stays free: no new starts with less, nothing is stored or copied below it",
     )
+    sync_network: str = Field(
+        "internet",
+        pattern="internet|host",
+        description="What syncs of disks reach: internet (and engine.network_reachable), or all that this "
+        "host does",
+    )
     folder_mib_max: int = Field(
         100, ge=1, description="Largest submit folder, as its files are before packing"
     )

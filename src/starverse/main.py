@@ -243,7 +243,11 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
             channel_ca=tls.authority() if tls else "",
             images=builder,
             copy_tree=copy_tree,
-            copier=RcloneCopier(config.policy.disk_reserve_mib * MIB),
+            copier=RcloneCopier(
+                config.policy.disk_reserve_mib * MIB,
+                network=config.policy.sync_network,
+                reachable=settings_of(config).network_reachable,
+            ),
         )
         _prepare_database(platform, known.me)
         if isinstance(engine, SlurmEngine):

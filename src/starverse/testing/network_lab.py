@@ -59,7 +59,7 @@ while True:
 
 
 class NetworkLab:
-    """``command`` is put before what is to run on its host."""
+    """``command`` is put before what is to run on its host, ``outside`` before what is the internet's."""
 
     def __init__(self, folder: Path) -> None:
         self._started: list[subprocess.Popen[bytes]] = []
@@ -96,6 +96,7 @@ class NetworkLab:
             'mknod -m 666 /dev/net/tun c 10 200; exec "$@"'
         )
         enter = ("nsenter", "-t", str(self._host), "-n")
+        self.outside = ("nsenter", "-t", str(self._internet), "-n")
         self.command = (*enter, "unshare", "-m", "sh", "-ec", mounts, str(resolver))
 
     def _hold(self) -> int:

@@ -38,7 +38,7 @@ class NetworkKeeper:
         pasta = Pasta(program, self._folder, child, uid, self._spec.allocation_id)
         pasta.link()
         reachable = [ipaddress.ip_network(text) for text in self._spec.network_reachable]
-        self._act = Act(lambda: _make(pasta, sandbox, reachable), (sandbox,))
+        self._act = Act(lambda: make_network(pasta, sandbox, reachable), (sandbox,))
 
     def tend(self, now: float) -> str:
         """One look; answers why there is no network, ``""`` while nothing is wrong."""
@@ -62,8 +62,11 @@ class NetworkKeeper:
             unlink(self._folder)
 
 
-def _make(pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
-    """The rules first: from its first packet on nothing gets where it must not."""
+def make_network(pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
+    """The rules first: from its first packet on nothing gets where it must not. ``sandbox`` is a pidfd.
+
+    Called in a process that is single-threaded and may wait; raises :class:`NetworkRefused`.
+    """
     nets, resolvers = off_limits(read_host_tables()), find_resolvers()
     inside = os.fork()
     if inside == 0:
