@@ -68,7 +68,7 @@ def open_syncing_site(
     drops = os.geteuid() == 0
     with fresh_database(kind, folder) as database:
         world = World(database, folder / "data", drops_to_team_uid=drops, **settings)
-        world.platform = replace(world.platform, copier=copier or RcloneCopier())
+        world.platform = replace(world.platform, copier=copier or RcloneCopier(network="host"))
         runs = Runs(world.platform)
         world.reconcilers = [syncs.make(world.platform, runs)]
         site = SyncingSite(world, make_app(world.platform), runs)

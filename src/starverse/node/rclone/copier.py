@@ -10,15 +10,16 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from starverse.domain.catalog.disks import GIB, SyncDirection
 from starverse.domain.catalog.remotes import shown
 from starverse.domain.catalog.syncs import CopyEnd, CopyOrder, Ending, Progress
-from starverse.node.rclone.starting import ASIDE_OF_PULLS, Order
+from starverse.node.network.pasta import refusal as network_refusal
+from starverse.node.rclone.starting import ASIDE_OF_PULLS, Order, remove_leftovers
 
 ASIDE_OF_PUSHES = ".starverse-"
 END_SECONDS_MAX = 15.0
@@ -29,14 +30,21 @@ _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "LD_LIBRAR
 class RcloneCopier:
     """Runs rclone as the team's user in a sandbox of its own for each copy."""
 
-    def __init__(self, reserve_bytes: int = 0) -> None:
+    def __init__(
+        self, reserve_bytes: int = 0, *, network: str = "internet", reachable: Sequence[str] = ()
+    ) -> None:
+        """``network``: ``internet`` alone and the private networks ``reachable``, or all that the ``host``
+        reaches."""
         self._reserve = reserve_bytes
+        self._network, self._reachable = network, tuple(reachable)
 
     def missing(self) -> str:
         """What this machine lacks for it, ``""``: nothing."""
         for program, package in (("rclone", "rclone"), ("bwrap", "bubblewrap")):
             if shutil.which(program) is None:
                 return f"{program} is not installed: apt-get install {package}"
+        if self._network == "internet":
+            return network_refusal(shutil.which("pasta") or "")
         return ""
 
     def start(self, order: CopyOrder, *, last: bool = False) -> RcloneCopy:
@@ -58,7 +66,15 @@ class RcloneCopier:
             "last": last,
         }
         uid = order.unix_uid if os.geteuid() == 0 else None
-        return Order(order.tree, not pull, uid, order.config, told)
+        return Order(
+            tree=order.tree,
+            read_only=not pull,
+            unix_uid=uid,
+            config=order.config,
+            network=self._network,
+            reachable=self._reachable,
+            inside=told,
+        )
 
 
 class RcloneCopy:
@@ -128,8 +144,7 @@ class RcloneCopy:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        if not self._started.read_only:  # its parent folder is the platform's own
-            shutil.rmtree(Path(self._started.tree, self._started.inside["aside"]), ignore_errors=True)
+        remove_leftovers(self._started)
 
     def _say(self, words: bytes) -> None:
         with self._lock, contextlib.suppress(OSError):  # it ended: its end tells why
