@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -337,3 +338,35 @@ def test_an_instance_that_sshd_refuses_never_starts(site: Site) -> None:
     if state.ready_at is None:
         assert state.failure
     site.engine.clean("refused")
+
+
+def test_kill_9_of_the_server_ends_its_sessions_and_no_instance() -> None:
+    if shutil.which("bwrap") is None or not Path("/usr/sbin/sshd").exists():
+        pytest.skip("apt-get install bubblewrap openssh-server")
+    with instance_site() as site:
+        command = [sys.executable, "-m", "starverse.testing.instance_sites", str(site.data), "own"]
+        site.engine.close()
+        server = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert server.stdout is not None
+        try:
+            assert server.stdout.readline() == b"ready\n"
+            through = SshLine(site.data, site.data / "client_key")
+            riding = through.begin(
+                "setsid sleep 96 & echo begun; exec sleep 97",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+            )
+            assert riding.stdout is not None
+            assert riding.stdout.readline() == b"begun\n"
+            assert through.run("true").returncode == 0  # by now its agent knows what runs
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+        assert riding.wait(PATIENCE_SECONDS) == 255
+        riding.stdout.close()
+        site.up()
+        assert site.engine.running() == ("own",)
+        with site.ssh("own") as line:
+            until(lambda: line.run("true").returncode == 0, "not adopted")
+            until(lambda: line.run("ps -e -o args | grep '^sleep 9'").stdout == b"sleep 96\n", "what is left")

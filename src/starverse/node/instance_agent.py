@@ -39,8 +39,8 @@ _HANDLES_BYTES = _socket.CMSG_SPACE(4 * 4)
 _POLLRDHUP = 0x2000
 _PR_SET_CHILD_SUBREAPER = 36
 _FIRST_LOOK_SECONDS = 0.5
-_COMMAND_SECONDS = 0.02
-"""After sshd said that a session begins, its command is there."""
+_LOOKS_SECONDS = (0.002, 0.01, 0.05)
+"""When to look for the command of a session, after sshd said that it begins: soon, and once more for sure."""
 _SESSION = b"Starting session: "
 _TOLD_OF_SSHD = (b"Accepted publickey", _SESSION, b"Disconnected from", b"error", b"fatal", b"debug")
 """How those lines of sshd's begin that are of use to people; it writes many others."""
@@ -88,7 +88,7 @@ class Agent:
         self._lines: dict[int, Session] = {}
         self._said, self._saying = os.pipe()
         self._unfinished = b""
-        self._look_at = 0.0
+        self._look_at: list[float] = []
         self._watch = Watch(self._tell, look_seconds, own_network=own_network)
 
     def begin(self) -> bool:
@@ -131,14 +131,14 @@ class Agent:
                 elif number in self._lines:  # its client goes
                     self._poll.unregister(number)
                     self._lines[number].look()
-            if self._look_at and time.monotonic() >= self._look_at:
-                self._look_at = 0.0
+            if self._look_at and time.monotonic() >= self._look_at[0]:
+                del self._look_at[0]
                 for session in self._sessions.values():
                     session.look()
             self._watch.look_when_due()
 
     def _due_milliseconds(self) -> float:
-        due = min(self._look_at, self._watch.due) if self._look_at else self._watch.due
+        due = min([self._watch.due, *self._look_at[:1]])
         return max(0.0, due - time.monotonic()) * 1000 + 1
 
     def _hear(self) -> bool:
@@ -187,7 +187,7 @@ class Agent:
             *lines, self._unfinished = (self._unfinished + os.read(self._said, 65536)).split(b"\n")
             for line in lines:
                 if line.startswith(_SESSION):
-                    self._look_at = self._look_at or time.monotonic() + _COMMAND_SECONDS
+                    self._look_at = [time.monotonic() + seconds for seconds in _LOOKS_SECONDS]
                     self._watch.tell(
                         "ssh", time.time(), line[len(_SESSION) :].partition(b" for ")[0].decode()
                     )

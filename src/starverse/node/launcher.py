@@ -116,6 +116,8 @@ class Launcher:
         self.cards, self.clean_seconds_max = granted_cards(spec, host.card_file), host.clean_seconds_max
         self._require_clean_cards()
         make_folders(spec, self.folder)
+        if spec.interactive and len(spec.node_names) > 1:
+            raise StartRefused("an instance has one node")
         if spec.interactive:
             self.interactive = Interactive(spec, self.folder, self._say, self.clock.now, host.look_seconds)
             self.interactive.begin_keys()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,3 +117,17 @@ def instance_site(make_engine: MakeEngine = local_engine, *, by_tls: bool = Fals
             site.close()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(data: str, name: str) -> None:
+    """A server of its own: launch an instance, let people in through this process, until it is killed."""
+    site = Site(Path(data))
+    site.launch(name)
+    with ssh_line(site.data, lambda: site.engine.open_stream(name), through=True):
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -17,24 +17,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from starverse.engines.base import EngineUnavailable
+from starverse.node.api_proxy import pass_between
 
 SECONDS_MAX = 60.0
 _PROXY = """import os, socket
 with socket.socket(socket.AF_UNIX) as line:
     line.connect({path!r})
     said, handles, _, _ = socket.recv_fds(line, 1000, 1)
-if not handles:
-    raise SystemExit(said.decode())
-socket.send_fds(socket.socket(fileno=os.dup(1)), [b"x"], handles)
+    if not handles and said != b"through":
+        raise SystemExit(said.decode())
+    socket.send_fds(socket.socket(fileno=os.dup(1)), [b"x"], handles or [line.fileno()])
 """
 
 
 class SshLine:
     """Keys and the options of ``ssh`` with which a client reaches whatever ``open_stream`` connects to."""
 
-    def __init__(self, folder: Path, key: Path, listener: socket.socket) -> None:
+    def __init__(self, folder: Path, key: Path) -> None:
         self._folder = folder
-        self._listener = listener
         self.options = (
             *("-F", "none", "-i", str(key), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"),
             *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
@@ -93,8 +93,13 @@ def make_key(folder: Path) -> tuple[Path, str]:
 
 
 @contextmanager
-def ssh_line(folder: Path, open_stream: Callable[[], socket.socket]) -> Iterator[SshLine]:
-    """Connect whoever runs ``ssh`` with these options by ``open_stream``; ``folder`` has a short path."""
+def ssh_line(
+    folder: Path, open_stream: Callable[[], socket.socket], *, through: bool = False
+) -> Iterator[SshLine]:
+    """Connect whoever runs ``ssh`` with these options by ``open_stream``; ``folder`` has a short path.
+
+    ``through``: every byte passes through this process, as through a gateway.
+    """
     key, _ = make_key(folder)
     path = folder / "lines.sock"
     path.unlink(missing_ok=True)
@@ -102,28 +107,32 @@ def ssh_line(folder: Path, open_stream: Callable[[], socket.socket]) -> Iterator
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen(256)
-        serving = threading.Thread(target=_serve, args=(listener, open_stream), daemon=True)
+        serving = threading.Thread(target=_serve, args=(listener, open_stream, through), daemon=True)
         serving.start()
         try:
-            yield SshLine(folder, key, listener)
+            yield SshLine(folder, key)
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             serving.join()
 
 
-def _serve(listener: socket.socket, open_stream: Callable[[], socket.socket]) -> None:
+def _serve(listener: socket.socket, open_stream: Callable[[], socket.socket], through: bool) -> None:
     while True:
         try:
             asker, _ = listener.accept()
         except OSError:
             return
-        threading.Thread(target=_give, args=(asker, open_stream), daemon=True).start()
+        threading.Thread(target=_give, args=(asker, open_stream, through), daemon=True).start()
 
 
-def _give(asker: socket.socket, open_stream: Callable[[], socket.socket]) -> None:
+def _give(asker: socket.socket, open_stream: Callable[[], socket.socket], through: bool) -> None:
     with asker:
         try:
             with open_stream() as line:
+                if through:
+                    asker.sendall(b"through")
+                    pass_between(asker, line)
+                    return
                 socket.send_fds(asker, [b"x"], [line.fileno()])
         except EngineUnavailable as error:
             asker.sendall(str(error).encode()[:900])

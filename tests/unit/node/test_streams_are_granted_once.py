@@ -1,4 +1,4 @@
-"""Wishes for connections: who waits for one gets it and nobody else; nothing is kept of what was not granted."""
+"""Wishes for connections: who waits for one gets it, nobody else; none outlives whoever had it."""
 
 from __future__ import annotations
 
