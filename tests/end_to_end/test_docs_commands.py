@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +18,7 @@ import pytest
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
 from starverse.examples.digits import write_digits
 from starverse.testing.live_database import IN_THE_DATA_FOLDER
-from starverse.testing.live_server import PASSWORD, QUICK, Ground, LiveServer, clean_environment
+from starverse.testing.live_server import PASSWORD, QUICK, Ground, LiveServer, clean_environment, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_TYPED = {
@@ -61,6 +64,7 @@ class Newcomer:
     server: LiveServer
     clone: Path
     home: Path
+    around: contextlib.ExitStack
 
     def type_all(self, shown: list[Shown], stand_ins: Mapping[str, str]) -> list[tuple[int, str]]:
         """Type the commands into one shell; exit code and output of each."""
@@ -105,18 +109,22 @@ def newcomer(server: LiveServer) -> Iterator[Newcomer]:
     command.parent.mkdir(parents=True)
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m starverse.cli.remote.entry "$@"\n')
     command.chmod(0o755)
-    yield Newcomer(server, clone, home)
+    with contextlib.ExitStack() as around:
+        yield Newcomer(server, clone, home, around)
 
 
 @pytest.fixture
 def server() -> Iterator[LiveServer]:
-    """A new one for each page: jobs count from 1, and its database is the file that pages name."""
-    with LiveServer(Ground(settings={**QUICK, **IN_THE_DATA_FOLDER})) as running:
+    """A new one for each page: jobs count from 1, and its database is the file that pages name. The remote
+    that a page copies from is on this machine."""
+    settings = {**QUICK, **IN_THE_DATA_FOLDER, "policy.sync_network": "host"}
+    with LiveServer(Ground(settings=settings)) as running:
         yield running
 
 
-def prepare_nothing(_: Newcomer) -> dict[str, str]:
-    return {}
+def prepare_readme(_: Newcomer) -> dict[str, str]:
+    """A home without any key."""
+    return {"ssh-keygen -q": "mkdir -m 700 ~/.ssh && ssh-keygen -q"}
 
 
 def prepare_quickstart(newcomer: Newcomer) -> dict[str, str]:
@@ -166,12 +174,83 @@ def prepare_checkpoints(newcomer: Newcomer) -> dict[str, str]:
     return {"starverse submit": f"{before} && {command} submit"}
 
 
+def signed_in(newcomer: Newcomer, *more: str) -> str:
+    """What stands before a page's first command: the tour was walked, so that somebody is registered and has
+    money."""
+    steps = (
+        f"export PATH={newcomer.clone}/.venv/bin:$PATH",
+        "mkdir -m 700 ~/.ssh",
+        "starverse register me@example.org >/dev/null",
+        "starverse topup 500 --yes >/dev/null",
+        *more,
+    )
+    return "".join(f"{step} && " for step in steps)
+
+
+KEY = (
+    "ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/id_ed25519",
+    "starverse ssh-key add >/dev/null 2>&1",
+)
+
+
+def prepare_instances(newcomer: Newcomer) -> dict[str, str]:
+    """OpenSSH asks the machine, not HOME, where the files of its user are."""
+    return {
+        "ssh-keygen -q": f"{signed_in(newcomer)} ssh-keygen -q",
+        "ssh lab.starverse": "ssh -F ~/.ssh/config lab.starverse",
+        "rsync -a": 'rsync -e "ssh -F $HOME/.ssh/config" -a',
+    }
+
+
+def prepare_images(newcomer: Newcomer) -> dict[str, str]:
+    first = "starverse image build base"
+    return {first: signed_in(newcomer, *KEY) + first}
+
+
+def prepare_disks(newcomer: Newcomer) -> dict[str, str]:
+    """An instance that runs, and a server that speaks WebDAV and has a paper."""
+    store = newcomer.server.make_folder("store")
+    (store / "papers").mkdir()
+    (store / "papers" / "论文 1.txt").write_text("text")
+    url = newcomer.around.enter_context(served_by_rclone(store))
+    (newcomer.clone / "rclone.conf").write_text(f"[nas]\ntype = webdav\nurl = {url}\nvendor = other\n")
+    first = "starverse disk create home --size 100GiB --yes"
+    launched = "starverse launch --card rtx4090 --name lab --yes >/dev/null 2>&1"
+    return {first: signed_in(newcomer, *KEY, launched) + first}
+
+
+@contextlib.contextmanager
+def served_by_rclone(folder: Path) -> Iterator[str]:
+    """Its address while ``rclone serve webdav`` runs."""
+    if shutil.which("rclone") is None:
+        pytest.skip("rclone is not installed: apt-get install rclone")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    words = ["rclone", "serve", "webdav", str(folder), "--addr", f"127.0.0.1:{port}", "--config", "/dev/null"]
+    serving = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return True
+        return False
+
+    try:
+        wait_for(answers, "rclone to serve")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        serving.terminate()
+        serving.wait(10)
+
+
 PAGES: dict[str, Callable[[Newcomer], dict[str, str]]] = {
-    "README.md": prepare_nothing,
+    "README.md": prepare_readme,
     "docs/en/quickstart.md": prepare_quickstart,
     "docs/en/operating.md": prepare_operating,
     "docs/en/backup.md": prepare_backup,
     "docs/en/checkpoints.md": prepare_checkpoints,
+    "docs/en/instances.md": prepare_instances,
+    "docs/en/disks.md": prepare_disks,
+    "docs/en/images.md": prepare_images,
 }
 FOR_DEVELOPERS = {
     "CONTRIBUTING.md": "its commands change the tree or run the tests",
