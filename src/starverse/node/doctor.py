@@ -21,6 +21,8 @@ from starverse.node import fabric_tools
 from starverse.node.cards.nvml import NoDriver, open_nvml
 from starverse.node.host_setup import find_python_folders
 from starverse.node.images.probes import what_builds
+from starverse.node.instance_agent import SSHD
+from starverse.node.interactive import sshd_config
 from starverse.node.limits import find_cgroups
 from starverse.node.log_cap import cap_log, first_byte
 from starverse.node.sandbox import syscalls
@@ -60,6 +62,7 @@ def examine(data: Path) -> tuple[Finding, ...]:
         probe_python,
         probe_cgroups,
         probe_cards,
+        probe_ssh,
         probe_images,
         probe_measures,
         lambda: probe_holes(data),
@@ -151,6 +154,36 @@ def probe_cards() -> Finding:
             "cards", Health.WARN, "; ".join([what, node.message, *sick]).strip("; "), "see nvidia-smi -q"
         )
     return Finding("cards", Health.OK, f"{what}, {len(node.links)} links")
+
+
+def probe_ssh() -> Finding:
+    """Have the real sshd judge a configuration like that of instances, as the user that workloads get."""
+    remedy = "apt-get install openssh-server"
+    if not os.access(SSHD, os.X_OK) or shutil.which("ssh-keygen") is None:
+        return Finding("ssh", Health.WARN, "no OpenSSH server: instances cannot start", remedy)
+    with tempfile.TemporaryDirectory() as folder:
+        if os.geteuid() == 0:
+            os.chown(folder, PROBE_UID, PROBE_UID)
+        key, config = f"{folder}/key", Path(folder, "config")
+        lines = sshd_config({"PATH": "/usr/bin:/bin"}).splitlines()
+        kept = [line for line in lines if not line.startswith("HostKey ")]
+        config.write_text("\n".join([f"HostKey {key}", *kept]) + "\n")
+        config.chmod(0o644)
+        for command in (
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key],
+            [SSHD, "-t", "-f", str(config)],
+        ):
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                preexec_fn=_drop if os.geteuid() == 0 else None,
+            )
+            if done.returncode != 0:
+                said = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+                return Finding("ssh", Health.WARN, f"{command[0]}: {said[0]}", "install OpenSSH 8.0 or newer")
+    return Finding("ssh", Health.OK, f"instances are reached by {SSHD}")
 
 
 def probe_images() -> Finding:
