@@ -163,7 +163,9 @@ def _check(
     if not platform.settings.host_network_allowed:
         faults += _without_host_network(spec)
     if spec.image is not None:
-        chosen = choose_for_job(connection, platform, identity.team_id, spec.image)
+        chosen = choose_for_job(
+            connection, platform, identity.team_id, spec.image, spec.resources.nodes
+        )
         if isinstance(chosen, str):
             faults.append(FieldFault("--image", spec.image, chosen))
         else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from starverse.domain.sbatch.hostlists import fold_hosts
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.gang import GANG_SOCKET, RANKS_SOCKET
+from starverse.node.sandbox import oci_root
 from starverse.node.sandbox.driver import IMAGE, Places, working_folder
 
 _NCCL = {
@@ -48,6 +49,9 @@ def _defaults(spec: LaunchSpec, places: Places, place: NodePlace, asked: dict[st
     nodes = len(spec.node_names)
     tasks = asked.get("SLURM_NTASKS", "")
     image = f"{IMAGE}/bin:" if spec.image else ""
+    of_image: dict[str, str] = {}
+    if oci_root.is_root_image(spec.image):
+        image, of_image = "", oci_root.environment(spec.image, f"{places.run}/bin")
     return {
         "PATH": f"{image}{places.run}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "PYTHONPATH": f"{places.run}/bin/lib",
@@ -65,6 +69,7 @@ def _defaults(spec: LaunchSpec, places: Places, place: NodePlace, asked: dict[st
         "MASTER_PORT": str(rendezvous_port(spec.slurm_job_id)),
         "STARVERSE_BATCH_SCALE": "1",
         **_NCCL.get(spec.fabric, {}),
+        **of_image,
     }
 
 

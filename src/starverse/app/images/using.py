@@ -30,9 +30,21 @@ def choose_image(connection: Connection, platform: Platform, team_id: str, text:
     return found
 
 
-def choose_for_job(connection: Connection, platform: Platform, team_id: str, text: str) -> Image | str:
+def choose_for_instance(connection: Connection, platform: Platform, team_id: str, text: str) -> Image | str:
+    """:func:`choose_image` for an instance, whose SSH and agent a container image does not have."""
+    found = choose_image(connection, platform, team_id, text)
+    if isinstance(found, Image) and found.kind is ImageKind.OCI:
+        return f"an image of packages; {found.name} is a container image, which is for jobs"
+    return found
+
+
+def choose_for_job(
+    connection: Connection, platform: Platform, team_id: str, text: str, nodes: int
+) -> Image | str:
     """:func:`choose_image` for a batch job, which has no home that a saved one could be laid into."""
     found = choose_image(connection, platform, team_id, text)
+    if isinstance(found, Image) and found.kind is ImageKind.OCI and nodes > 1:
+        return f"an image of packages; {found.name} is a container image, which runs on one node"
     if isinstance(found, Image) and found.kind is ImageKind.SAVED:
         return f"an image that is no saved one; {found.name} is for instances"
     return found

@@ -125,7 +125,7 @@ def name_fault(name: str) -> FieldFault | None:
     return FieldFault("name", name[:80], expected)
 
 
-_RUNTIME = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?==(\d+\.\d+)")
+_RUNTIME = re.compile(r"(?:nvidia-cuda-runtime(?:-cu\d+)?|cuda)==(\d+\.\d+)")
 _LOCAL = re.compile(r"(?:torch|jaxlib)==[^+]+\+cu(\d\d)(\d)")
 
 

@@ -17,9 +17,10 @@ from starverse.domain.catalog.image_recipes import Recipe, read_recipe
 from starverse.domain.catalog.image_trees import tree_digest
 from starverse.domain.catalog.images import ImageKind
 from starverse.node.host_setup import find_python_folders
-from starverse.node.images import conda, configuration, layers, trees, venv
+from starverse.node.images import conda, configuration, layers, oci, trees, venv
 from starverse.node.images.places import BuildFolder, Seal, Store
 from starverse.node.images.sandbox import BuildFailed, Room
+from starverse.node.sandbox.oci_root import is_root_image
 
 MIB = 1024**2
 
@@ -45,7 +46,7 @@ def build(store: Store, folder: BuildFolder, order: BuildOrder) -> BuildResult:
     tree = folder / "root"
     tree.mkdir()
     obstacle = obstacles(folder.path, order)
-    python = _fill(recipe, folder, order, tree, obstacle)
+    python, told = _fill(recipe, folder, order, tree, obstacle)
     if not any(tree.iterdir()):
         raise BuildFailed("there is nothing in it")
     try:
@@ -58,7 +59,7 @@ def build(store: Store, folder: BuildFolder, order: BuildOrder) -> BuildResult:
     said = obstacle()
     if said:
         raise BuildFailed(said)
-    seal = Seal(tree_digest(entries), size, _contents(recipe, tree), python, entries)
+    seal = Seal(tree_digest(entries), size, told, python, entries)
     trees.freeze(tree)
     store.keep(tree, seal)
     return BuildResult(seal.digest, size, seal.contents, python)
@@ -66,24 +67,24 @@ def build(store: Store, folder: BuildFolder, order: BuildOrder) -> BuildResult:
 
 def _fill(
     recipe: Recipe, folder: BuildFolder, order: BuildOrder, tree: Path, obstacle: Callable[[], str]
-) -> str:
-    """Fill the tree by the recipe; the version of the Python in it."""
+) -> tuple[str, tuple[str, ...]]:
+    """Fill the tree by the recipe; the version of the Python in it, and what it holds."""
     if recipe.kind is ImageKind.SAVED:
         for name, source in order.layers:
             rules = layers.CopyRules(bytes_max=order.bytes_max, obstacle=obstacle)
             layers.copy_layer(Path(source), tree / name, rules)
-        return recipe.python
-    if recipe.kind is ImageKind.CONDA:
-        return conda.build(make_room(folder, order, tree, obstacle), recipe, order.conda_base)
-    if recipe.kind is not ImageKind.VENV:
-        raise BuildFailed(f"images of kind {recipe.kind.value} cannot be built here")
-    installer = venv.choose_installer(order.installer)
+        return recipe.python, ()
+    installer = venv.choose_installer(order.installer) if recipe.kind is ImageKind.VENV else ""
     room = make_room(folder, order, tree, obstacle)
-    return venv.build(room, recipe, installer).version
-
-
-def _contents(recipe: Recipe, tree: Path) -> tuple[str, ...]:
-    return conda.contents(tree) if recipe.kind is ImageKind.CONDA else venv.contents(tree)
+    if recipe.kind is ImageKind.OCI:
+        return "", oci.build(room, recipe, folder)
+    if recipe.kind is ImageKind.CONDA:
+        python, told = conda.build(room, recipe, order.conda_base), conda.contents(tree)
+    else:
+        python, told = venv.build(room, recipe, installer).version, venv.contents(tree)
+    if is_root_image(str(tree)):
+        raise BuildFailed("a package brings a file that only container images have")
+    return python, told
 
 
 def make_room(folder: BuildFolder, order: BuildOrder, tree: Path, obstacle: Callable[[], str]) -> Room:

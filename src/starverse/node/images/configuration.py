@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _TAKEN = re.compile(
-    r"PIP_\w+|UV_\w+|(?:https?|all|no)_proxy|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
+    r"PIP_\w+|UV_\w+|CONTAINERS_\w+|REGISTRY_AUTH_FILE|(?:https?|all|no)_proxy|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE",
     re.IGNORECASE,
 )
 _LEFT = re.compile(

@@ -19,7 +19,7 @@ from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import INSIDE_UID, INTERNET_RESOLVER, HostSetup
 from starverse.node.network.pasta import refusal as network_refusal
 from starverse.node.plugs.places import ROOT as PLUGS
-from starverse.node.sandbox import inside
+from starverse.node.sandbox import inside, oci_root
 from starverse.node.sandbox.driver import (
     IMAGE,
     Places,
@@ -102,6 +102,7 @@ def _become(start: Start, launcher: int, entered: int) -> None:
     """In the forked child: from the launcher's user and namespaces to bubblewrap."""
     enter_own_cgroups(start.cgroup_files)
     binds = list_binds(start.spec, start.folder, start.host)
+    root = oci_root.look(start.spec.image, start.host)
     sources, plugs = enter_with_plugs(
         [(bind.source, bind.kind == "ro") for bind in binds],
         start.spec.unix_uid,
@@ -122,7 +123,7 @@ def _become(start: Start, launcher: int, entered: int) -> None:
     if os.read(entered, 1) != b"1":
         raise OSError("the control groups could not be entered")
     os.write(start.pipes[0], f"entered {plugs}\n".encode())
-    os.execve(start.host.bwrap, build_arguments(start, staged), tag_environment(start.spec))
+    os.execve(start.host.bwrap, build_arguments(start, staged, root), tag_environment(start.spec))
 
 
 def tag_environment(spec: LaunchSpec) -> dict[str, str]:
@@ -132,12 +133,26 @@ def tag_environment(spec: LaunchSpec) -> dict[str, str]:
 
 def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> list[Bind]:
     """Every host path that the workload sees, in the order in which they are laid over each other."""
+    if oci_root.is_root_image(spec.image):
+        return [
+            *(Bind(source, target) for source, target in oci_root.shown(spec.image, host)),
+            *_own_binds(spec, folder, host),
+        ]
     binds = [Bind("/usr", "/usr")]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = Path("/", name)
         if path.is_dir() and not path.is_symlink():
             binds.append(Bind(str(path), str(path)))
     binds.append(Bind(host.etc, "/etc"))
+    binds += [Bind(path, path) for path in host.python_folders]
+    if spec.image:
+        binds.append(Bind(spec.image, IMAGE))
+    return binds + _own_binds(spec, folder, host)
+
+
+def _own_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> list[Bind]:
+    """What is the workload's own, whatever it runs on."""
+    binds = []
     if spec.network == "internet":
         binds.append(Bind(f"{host.etc}/{INTERNET_RESOLVER}", "/etc/resolv.conf"))
     if (folder / "hosts").exists():  # of several nodes
@@ -151,9 +166,6 @@ def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> l
     ]
     if host.shims:
         binds.append(Bind(host.shims, f"{PLACES.run}/bin"))
-    binds += [Bind(path, path) for path in host.python_folders]
-    if spec.image:
-        binds.append(Bind(spec.image, IMAGE))
     binds += [Bind(mount.source, mount.target, "ro" if mount.read_only else "rw") for mount in spec.mounts]
     binds += [Bind(path, path, "dev") for path in list_devices(spec)]
     return binds
@@ -179,7 +191,7 @@ def list_devices(spec: LaunchSpec) -> list[str]:
     return [f"/dev/{name}" for name in (*names, *shared) if Path("/dev", name).exists()]
 
 
-def build_arguments(start: Start, binds: list[Bind]) -> list[str]:
+def build_arguments(start: Start, binds: list[Bind], root: oci_root.RootImage | None = None) -> list[str]:
     """The whole bubblewrap command line; ``binds`` carry the paths as they are where bubblewrap starts."""
     spec = start.spec
     command = [start.host.bwrap, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -191,11 +203,9 @@ def build_arguments(start: Start, binds: list[Bind]) -> list[str]:
         command.append("--unshare-net")
     command += ["--hostname", spec.node, "--proc", "/proc", "--dev", "/dev"]
     command += ["--size", str(spec.limits.memory_bytes), "--tmpfs", "/dev/shm"]
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        path = Path("/", name)
-        if path.is_symlink():
-            command += ["--symlink", str(path.readlink()), str(path)]
-    command += ["--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
+    command += _host_links() if root is None else []
+    for target, place in root.links if root is not None else ():
+        command += ["--symlink", target, place]
     option = {"ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind", "plugs": "--bind"}
     for bind in binds:
         command += [option[bind.kind], bind.source, bind.target]
@@ -203,10 +213,20 @@ def build_arguments(start: Start, binds: list[Bind]) -> list[str]:
     if any(bind.kind == "plugs" for bind in binds):  # the folder alone: what is mounted in it is as it says
         command += ["--remount-ro", PLUGS]
     command += ["--remount-ro", "/", "--chdir", "/", "--"]
-    return command + supervisor_command(start)
+    return command + supervisor_command(start, root)
 
 
-def supervisor_command(start: Start) -> list[str]:
+def _host_links() -> list[str]:
+    """Links at the host's top, such as ``/bin``."""
+    command = []
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            command += ["--symlink", str(path.readlink()), str(path)]
+    return [*command, "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
+
+
+def supervisor_command(start: Start, root: oci_root.RootImage | None = None) -> list[str]:
     numbers = [str(number) for number in (*start.pipes, start.processes)]
     folder = working_folder(start.spec, PLACES)
     script = [f"{PLACES.run}/script", *start.spec.arguments]
@@ -214,7 +234,10 @@ def supervisor_command(start: Start) -> list[str]:
         script = [inside.AGENT, compiled_file(instance_agent), PLACES.run]
         script += [str(Path(instance_agent.__file__).parents[2]), start.spec.network]
         script += [str(start.host.look_seconds)]
-    return [start.host.python, "-I", "-S", compiled_file(inside), *numbers, folder, *script]
+    supervisor = [start.host.python, "-I", "-S", compiled_file(inside)]
+    if root is not None:
+        supervisor = [*root.python, "-I", "-S", f"{oci_root.BESIDE}{compiled_file(inside)}"]
+    return [*supervisor, *numbers, folder, *script]
 
 
 def compiled_file(module: ModuleType) -> str:

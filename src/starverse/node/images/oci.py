@@ -1,0 +1,107 @@
+"""Container images: fetched by podman, unpacked in a build's sandbox, run like any other image.
+
+Podman keeps what it fetches in the build's own folder. Which registries it asks, and as whom, is its own
+configuration. No program of the image is run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from starverse.checkpoint.beneath import open_beneath
+from starverse.domain.catalog.image_recipes import Recipe
+from starverse.domain.catalog.images import MOUNT_POINT
+from starverse.node.images.places import BuildFolder
+from starverse.node.images.sandbox import POLL_SECONDS, BuildFailed, Room, last_words, run
+from starverse.node.sandbox.oci_root import ABOUT, REPLACED
+
+NAME = "image"
+_LEFT_OUT = ("dev/*", "proc/*", "sys/*", "./dev/*", "./proc/*", "./sys/*")
+
+
+def is_here() -> bool:
+    return shutil.which("podman") is not None
+
+
+def build(room: Room, recipe: Recipe, folder: BuildFolder) -> tuple[str, ...]:
+    """Fill the room's ``root`` with the whole file system; what it says of itself. Raises
+    :class:`BuildFailed`."""
+    podman = shutil.which("podman")
+    if podman is None:
+        raise BuildFailed("podman is not installed where the platform runs: apt-get install podman")
+    with tempfile.TemporaryDirectory(prefix="starverse-") as short:  # podman takes 50 characters and no more
+        command = [podman, "--root", str(folder / "podman"), "--runroot", short]
+        command += ["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]
+        if os.geteuid() != 0:
+            command += ["--storage-opt", "vfs.ignore_chown_errors=true"]
+        told = _fetch(room, recipe, command)
+    shutil.rmtree(folder / "podman", ignore_errors=True)
+    excludes = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
+    unpack = ["tar", "--extract", "--file", "/tmp/root.tar", "--directory", MOUNT_POINT, "--no-same-owner"]
+    if run(room, [*unpack, *excludes]):
+        raise BuildFailed(f"it cannot be unpacked: {last_words(room.log)}")
+    return _finish(room.root, json.loads(told or "[]"))
+
+
+def _fetch(room: Room, recipe: Recipe, command: list[str]) -> str:
+    """Have its file system as one archive; what podman tells of it."""
+    packed = room.temporary / "root.tar"
+    _podman(room, [*command, "pull", "--quiet", recipe.reference], f"{recipe.reference} cannot be had")
+    _podman(room, [*command, "create", "--name", NAME, recipe.reference, "true"], "it cannot be unpacked")
+    _podman(room, [*command, "export", "--output", str(packed), NAME], "it cannot be unpacked")
+    told = subprocess.run([*command, "inspect", NAME], capture_output=True, text=True, check=False).stdout
+    if room.uid is not None:
+        os.chown(packed, room.uid, room.uid)
+    return told
+
+
+def _podman(room: Room, command: list[str], fault: str) -> None:
+    """Run podman, which is trusted, until it ends or an obstacle comes up."""
+    with room.log.open("ab") as log:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    while child.poll() is None:
+        obstacle = room.obstacle()
+        if obstacle:
+            child.kill()
+            child.wait()
+            raise BuildFailed(obstacle)
+        time.sleep(POLL_SECONDS)
+    if child.returncode:
+        raise BuildFailed(f"{fault}: {last_words(room.log)}")
+
+
+def _finish(root: Path, told: list[dict[str, object]]) -> tuple[str, ...]:
+    """Write down the variables that the image sets, and have plain files where ours are shown instead."""
+    about = told[0] if told else {}
+    config = about.get("Config")
+    lines = config.get("Env") if isinstance(config, dict) else None
+    variables = dict(line.split("=", 1) for line in lines or () if "=" in line)
+    text = json.dumps({"variables": variables}, sort_keys=True)
+    with open_beneath(root, ABOUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as opened:
+        os.write(opened.number, text.encode("utf-8", "surrogateescape"))
+    if not (root / "etc").is_symlink() and (root / "etc").is_dir():
+        with open_beneath(root, "etc", os.O_RDONLY | os.O_DIRECTORY) as opened:
+            for name in REPLACED:
+                _make_plain(opened.number, name)
+    cuda = variables.get("CUDA_VERSION", "")
+    image = str(about.get("Image", ""))[:64]
+    return tuple(
+        line for line in (f"cuda=={cuda}" if cuda else "", f"image=={image}" if image else "") if line
+    )
+
+
+def _make_plain(folder: int, name: str) -> None:
+    try:
+        if stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=folder))
