@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from starverse.domain.workloads.launch import Desired
 from starverse.engines.base import EngineUnavailable
 from starverse.engines.folders import FolderEngine, OpenChannel
 from starverse.engines.slurm import SlurmEngine
@@ -314,6 +315,25 @@ def test_a_server_that_the_launcher_is_not_connected_to_gets_its_stream_too(
 def another_server(site: Site, socket_name: str) -> FolderEngine:
     """Another server on the same data, with a channel of its own."""
     return site.make_engine(site.data, lambda answers: ChannelServer(site.data / socket_name, answers))
+
+
+def test_a_notice_is_shown_in_terminals(site: Site) -> None:
+    site.launch("noticed")
+    with site.ssh("noticed") as line:
+        terminal = line.begin(
+            "echo begun; cat", options=("-tt",), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert terminal.stdin is not None
+        assert terminal.stdout is not None
+        with terminal.stdin, terminal.stdout:
+            assert terminal.stdout.readline() == b"begun\r\n"
+            deadline = time.time() + 2
+            site.engine.steer("noticed", Desired(notice_reason="reclaim", notice_deadline=deadline))
+            said = [terminal.stdout.readline() for _ in range(2)]
+            assert said[1].startswith(b"starverse: notice: reclaim; TERM follows at ")
+            assert terminal.wait(PATIENCE_SECONDS) != 0
+    assert site.until("noticed", lambda state: state.phase == "ended").stopped_by == "notice"
+    site.engine.clean("noticed")
 
 
 # -- what a stream is refused for, what becomes of an instance

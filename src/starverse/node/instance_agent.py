@@ -12,6 +12,7 @@ it takes connections; it has the rights of the workload and no more. It speaks w
                         seen SOURCE AGO DETAIL       evidence of use (activity.py), so many seconds AGO
     launcher -> agent   ssh                          with a descriptor: a connection for an sshd
                         jupyter-start                with one: who asks for JupyterLab (notebooks.py)
+                        say TEXT                     to be shown in every terminal
 
 When a client goes while its command still runs, the command gets SIGHUP, as from a terminal.
 """
@@ -157,6 +158,8 @@ class Agent:
             self._begin_session(handles.pop())
         elif record == b"jupyter-start" and len(handles) == 1:
             self._start_jupyter(handles[0])
+        elif record.startswith(b"say "):
+            _show(record[4:])
         for handle in handles:
             os.close(handle)
         return True
@@ -271,6 +274,17 @@ def _spawn(command: list[str], source: str | int, said: tuple[int, int]) -> int:
         first = (os.POSIX_SPAWN_DUP2, source, 0)
     actions = [first, (os.POSIX_SPAWN_DUP2, said[0], 1), (os.POSIX_SPAWN_DUP2, said[1], 2)]
     return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
+
+
+def _show(text: bytes) -> None:
+    """In every terminal, without waiting for one whose reader does not read."""
+    for name in os.listdir("/dev/pts"):  # noqa: PTH208
+        if name.isdigit():
+            with Ignoring(OSError):
+                terminal = os.open(f"/dev/pts/{name}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+                with Ignoring(OSError):
+                    os.write(terminal, b"\r\nstarverse: " + text + b"\r\n")
+                os.close(terminal)
 
 
 def _children(pid: int) -> list[int]:

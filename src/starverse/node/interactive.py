@@ -38,6 +38,7 @@ READY_SECONDS_MAX = 20.0
 
 _KEYS = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f")
 _RECORD_BYTES_MAX = 65536
+_SAID_BYTES_MAX = 1000
 _OWN_OF_SESSIONS = ("PWD", "OLDPWD", "SHLVL", "_", "TERM")
 
 
@@ -161,15 +162,27 @@ class Interactive:
     def close(self) -> None:
         """Listen no more; connections that were handed over end with the sandbox."""
         self._closed.set()
-        for line in (self._listener, self._agent):
-            if line is not None:
-                line.close()
-        self._listener = self._agent = None
+        self._listen_no_more()
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
         if self._keygen is not None and self._keygen.returncode is None:
             self._keygen.kill()
             self._keygen.communicate()
-        with contextlib.suppress(OSError):
-            (self._folder.run / AGENT_SOCKET).unlink()
+
+    def tell_people(self, line: str) -> None:
+        """Show a line in every terminal inside, as far as that goes without waiting."""
+        with self._handing_over, contextlib.suppress(OSError):
+            if self._agent is not None and self.ready:
+                self._agent.send(f"say {line}".encode()[:_SAID_BYTES_MAX])
+
+    def _listen_no_more(self) -> None:
+        """One agent calls, before anything else runs inside."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+            with contextlib.suppress(OSError):
+                (self._folder.run / AGENT_SOCKET).unlink()
 
     def _accept(self) -> None:
         if self._listener is None:
@@ -179,6 +192,7 @@ class Interactive:
             line.setblocking(False)
             line.send(b"check")
             self._agent = line
+            self._listen_no_more()
 
     def note(self, seen: Activity) -> None:
         """Keep the newest evidence of each source."""

@@ -350,9 +350,11 @@ class Launcher:
             self.template.tend(now)
 
     def _say(self, line: str) -> None:
-        """A line of ours in the workload's log."""
+        """A line of ours in the workload's log, and in the terminals of an instance."""
         if self.outputs is not None:
             self.outputs.say(line)
+        if self.interactive is not None:
+            self.interactive.tell_people(line)
 
     def _breathe(self) -> None:
         """Pass a moment in which nothing but the heart beats."""
@@ -377,10 +379,10 @@ class Launcher:
 
     def _end(self) -> None:
         """Take stock, then report; the report comes last, so that whoever reads it finds all in place."""
-        failure = self.state.failure
-        if self.interactive is not None and self.state.ready_at is None and not self.state.stopped_by:
-            failure = failure or self.interactive.failure or "the instance ended before it took connections"
-        outcome = self.custody.outcome(failure, self.state.stopped_by)
+        if self.interactive is not None and self.state.ready_at is None and self.state.stopped_by == "":
+            why = self.interactive.failure or self._why_it_ended()
+            self.state = replace(self.state, failure=self.state.failure or why)
+        outcome = self.custody.outcome(self.state.failure, self.state.stopped_by)
         outcome["out_of_memory"] = self.state.out_of_memory or outcome.get("out_of_memory", False)
         self.state = replace(self.state, **outcome)
         self.surroundings.end()
@@ -404,6 +406,11 @@ class Launcher:
         self.state = replace(self.state, phase="ended", alive_at=self.clock.now())
         self._report()
         self.channel.finish(self.state, self.clock.now())
+
+    def _why_it_ended(self) -> str:
+        """Of an instance that took no connection yet."""
+        refusal = "" if self.custody.workload is None else self.custody.workload.read_refusal()
+        return refusal or "the instance ended before it took connections"
 
     def _finish_gang(self) -> None:
         """End the ranks of all nodes; a script that ended may have done so since one of them was lost."""
