@@ -87,7 +87,7 @@ class Inspector:
     world: SimulatedWorld
     misled: list[tuple[datetime, datetime]] = field(default_factory=list)
     """Spans in which the server's clock was wrong: it cannot know the true time then."""
-    _last: Picture | None = None
+    last: Picture | None = None
     _unowned: frozenset[str] = frozenset()
     _sequence: int = -1
     _settled: set[str] = field(default_factory=set)
@@ -102,7 +102,7 @@ class Inspector:
             broken += _resumed_from_verified(connection, picture, self.world)
             broken += _credit_within_charge(connection, picture)
             broken += _noticed_once(connection, picture)
-        picture.before = self._last
+        picture.before = self.last
         for check in TICK.values():
             broken += check(picture)
         broken += [
@@ -122,7 +122,7 @@ class Inspector:
         if "sweep" in done and self._unowned & unowned:
             broken.append(Broken("nothing_unowned_runs", f"{sorted(self._unowned & unowned)} ran on"))
         picture.before = None
-        self._last, self._unowned = picture, unowned
+        self.last, self._unowned = picture, unowned
         return broken
 
     def end(self) -> list[Broken]:
@@ -143,9 +143,9 @@ class Inspector:
         wanted = [AllocationId(key) for key in found if key not in self._settled]
         for charge in charges_of_allocations(connection, wanted):
             charged[charge.allocation_id].append(charge)
-        if self._last is not None:
+        if self.last is not None:
             for key in self._settled:
-                charged[key] = self._last.charges.get(key, [])
+                charged[key] = self.last.charges.get(key, [])
         members: dict[str, list[tuple[datetime, str | None]]] = defaultdict(list)
         for row in connection.execute(select(memberships).order_by(memberships.c.since)):
             members[row.account_id].append((row.since, row.member))
@@ -217,7 +217,7 @@ def _charged_as_run(p: Picture, a: Allocation, run: FakeLauncher | None) -> Iter
     usage = PlainUsage(
         start,
         end,
-        len(a.cards),
+        a.cards_priced,
         a.tariff.value,
         a.card_model,
         a.fabric,

@@ -149,7 +149,7 @@ class SimulatedWorld(World):
     def _plan(self, spec: LaunchSpec) -> FakeRun:
         """What happens to one run: the same for the same job and attempt, whatever else happens."""
         dice = random.Random(f"{self.seed}:{spec.job_number}:{spec.attempt}")
-        run = random_run(dice)
+        run = random_instance_run(dice) if spec.interactive else random_run(dice)
         return replace(run, failure="", dies_at_seconds=NEVER, silent=None) if self.calm else run
 
     def _publish(self, spec: LaunchSpec, at: float) -> None:
@@ -188,6 +188,25 @@ def random_run(dice: random.Random) -> FakeRun:
         checkpoint_seconds=dice.uniform(20, 900) if dice.random() < 0.7 else None,
         dies_at_seconds=dice.uniform(0, length) if dice.random() < 0.06 else NEVER,
         silent=_random_silence(dice, length) if dice.random() < 0.1 else None,
+    )
+
+
+def random_instance_run(dice: random.Random) -> FakeRun:
+    """One of the ways in which a start of an instance may go: most go on until they are stopped."""
+    run = random_run(dice)
+    ends = dice.random() < 0.1
+    active = [
+        (source, begin, begin + dice.uniform(1, 900))
+        for source in ("cards", "ssh", "cpu")
+        for begin in (dice.uniform(0, 4000),)
+        if dice.random() < 0.5
+    ]
+    return replace(
+        run,
+        run_seconds=run.run_seconds if ends else NEVER,
+        checkpoint_seconds=None,
+        out_of_memory=run.out_of_memory and ends,
+        active=tuple(active),
     )
 
 

@@ -34,6 +34,7 @@ from starverse.domain.workloads.states import JobState
 from starverse.engines.base import EngineUnavailable
 from starverse.reconcilers.leadership import LEASE_SECONDS
 from starverse.testing.crashes import SimulatedCrash
+from starverse.testing.instance_invariants import InstanceInspector
 from starverse.testing.invariants import Broken, Inspector
 from starverse.testing.platforms import fresh_database
 from starverse.testing.simulated_world import SimulatedServer, SimulatedWorld
@@ -72,6 +73,7 @@ class Simulation:
         self.cast = make_cast(world)
         self.moves = Moves(outcome.seed, world, self.cast)
         self.inspector = Inspector(world)
+        self.instances = InstanceInspector(world, self.moves.instances.promised)
         self.step = 0
         self.misled_since: datetime | None = None
 
@@ -86,7 +88,7 @@ class Simulation:
                 self._survive(self._move, self.world.look_through_any())
             self._beat()
             done = self._round(self.random.sample(range(len(self.world.reconcilers)), self._how_many()))
-            self._check(self.inspector.tick(done))
+            self._inspect(done)
         self._come_to_rest()
         outcome = self.outcome
         outcome.jobs = len(self.cast.jobs)
@@ -227,6 +229,7 @@ class Simulation:
             admin.set_drained(world.platform, self.cast.operator, report.node_id, False, None)
             for card in report.cards:
                 admin.set_quarantined(world.platform, self.cast.operator, card.card_id, False, None)
+        self.moves.instances.stop_all()
         everyone = range(len(world.reconcilers))
         quiet = 0
         for number in range(REST_ROUNDS_MAX):
@@ -234,7 +237,7 @@ class Simulation:
             before = len(self.history)
             self._beat()
             self._round(everyone)
-            self._check(self.inspector.tick({"sweep", "observe"}))
+            self._inspect({"sweep", "observe"})
             quiet = 0 if len(self.history) > before or self._something_goes_on() else quiet + 1
             if quiet > 2 and not self._skip_to_next_event():
                 break
@@ -255,6 +258,11 @@ class Simulation:
             return False
         self._let_pass((min(due) - now).total_seconds())
         return True
+
+    def _inspect(self, done: set[str]) -> None:
+        self._check(self.inspector.tick(done))
+        if self.inspector.last is not None:
+            self._check(self.instances.tick(self.inspector.last))
 
     def _say(self, what: str) -> None:
         self.history.append(f"{self.step} {self.world.clock.now().isoformat()} {what}")

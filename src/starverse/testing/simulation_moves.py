@@ -19,6 +19,7 @@ from starverse.domain.cluster import NodeReport
 from starverse.domain.money import Money
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
 from starverse.domain.timespan import format_instant
+from starverse.testing.instance_moves import InstanceMoves
 from starverse.testing.simulated_world import SimulatedWorld
 
 JOBS_MAX = 40
@@ -49,6 +50,7 @@ class Moves:
     def __init__(self, seed: int, world: SimulatedWorld, cast: Cast) -> None:
         self.world, self.cast = world, cast
         self.random = random.Random(f"{seed}:moves")
+        self.instances = InstanceMoves(seed, world, cast.teams)
         self._reports = {report.node_id: report for report in world.engine.reports}
         self._table: dict[Callable[[], str], float] = {
             self.submit: 40,
@@ -67,6 +69,7 @@ class Moves:
             self.kill_launcher: 3,
             self.trouble: 4,
             self.set_clock_back: 1,
+            **self.instances.table(),
         }
 
     def one(self) -> str:
