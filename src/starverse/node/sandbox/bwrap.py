@@ -144,10 +144,11 @@ def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> l
         if path.is_dir() and not path.is_symlink():
             binds.append(Bind(str(path), str(path)))
     binds.append(Bind(host.etc, "/etc"))
-    binds += [Bind(path, path) for path in host.python_folders]
+    binds += _own_binds(spec, folder, host)
+    binds += [Bind(path, path) for path in host.python_folders]  # after /root, below which one may lie
     if spec.image:
         binds.append(Bind(spec.image, IMAGE))
-    return binds + _own_binds(spec, folder, host)
+    return binds
 
 
 def _own_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> list[Bind]:
