@@ -25,7 +25,7 @@ from typing import Any
 import click
 
 from starverse.cli.local.demo_ground import Ground, make_folder, open_ground
-from starverse.cli.local.demo_report import Outcome, report
+from starverse.cli.local.demo_report import WHERE_NEXT, Outcome, report
 
 GRACE_SECONDS = 10
 PASSWORD = "correct-horse-battery"
@@ -118,13 +118,17 @@ class Person:
 @click.option("--keep", is_flag=True, help="Leave the data folder behind.")
 def command(engine: str, db: str, keep: bool) -> None:
     """Rent, train on spot, be reclaimed, resume, finish, and read the bill: on real data, checked."""
+    from starverse.cli.local.demo_hosts import play_hosts, report_hosts
+
     started = time.monotonic()
     signal.signal(signal.SIGTERM, _leave)  # so that what it started ends with it
     root = Path(tempfile.mkdtemp(prefix="starverse-demo-"))
     try:
         with open_ground(engine, db) as ground, platform(root, ground) as api:
             outcome = play(root, api, ground)
-            failed = report(outcome, say)
+            hosts = play_hosts(root, *_people(root, api))
+            failed = report(outcome, say) + report_hosts(hosts, say)
+        say(f"\n{WHERE_NEXT}")
         say(f"\nthe demo took {time.monotonic() - started:.0f} s")
     finally:
         if keep:
@@ -180,10 +184,7 @@ def play(root: Path, api: str, ground: Ground) -> Outcome:
     """Every step, in order."""
     from starverse.examples.digits import write_digits
 
-    researcher = Person("researcher", root / "researcher", api)
-    operator = Person(
-        "operator", root / "operator", api, {"STARVERSE_TOKEN_FILE": str(root / "data/operator-token")}
-    )
+    researcher, operator = _people(root, api)
     rival = Person("second team", root / "rival", api)
     researcher.run("register", "researcher@example.org")
     wallet = researcher.ask("wallet")
@@ -241,6 +242,12 @@ def play(root: Path, api: str, ground: Ground) -> Outcome:
         dataset=dataset,
         ground=ground,
     )
+
+
+def _people(root: Path, api: str) -> tuple[Person, Person]:
+    """The researcher and the operator."""
+    token = {"STARVERSE_TOKEN_FILE": str(root / "data/operator-token")}
+    return Person("researcher", root / "researcher", api), Person("operator", root / "operator", api, token)
 
 
 def submit_folder(root: Path) -> Path:

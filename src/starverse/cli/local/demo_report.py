@@ -11,6 +11,8 @@ from typing import Any
 from starverse.cli.local.demo_ground import Ground
 
 ACCURACY_MIN = 0.95
+WHERE_NEXT = """Keep a platform up:   make up CARDS=rtx4090:8   (or: starverse up --declare-cards rtx4090:8)
+Where to look next:   README.md, ARCHITECTURE.md, docs/, starverse --help, starverse doctor"""
 
 
 @dataclass(slots=True)
@@ -43,8 +45,6 @@ def report(outcome: Outcome, say: Callable[[str], None]) -> list[str]:
     say("\nThe run record (starverse job record 1)")
     for line in _record_lines(outcome):
         say(f"  {line}")
-    say("\nKeep a platform up:   make up CARDS=rtx4090:8   (or: starverse up --declare-cards rtx4090:8)")
-    say("Where to look next:   README.md, ARCHITECTURE.md, docs/, starverse --help, starverse doctor")
     return failed
 
 
