@@ -6,10 +6,13 @@ import contextlib
 import http.client
 import json
 import os
+import pty
+import select
 import shutil
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +91,23 @@ def test_words_input_and_output_go_through_as_they_are(wang: Person, lab: str) -
     answer = json.loads(done.stdout)
     assert done.returncode == 3
     assert (answer["exit_code"], answer["stdout"], answer["stderr"]) == (3, "out\n", "err\n")
+
+
+def test_a_terminal_is_a_terminal(wang: Person, lab: str) -> None:
+    seen = b""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(wang.home)
+        os.execvpe(sys.executable, wang.argv("ssh", lab), wang.environment())
+    try:
+        os.write(terminal, b"test -t 0 && echo is-$((6 * 7)); exit 5\n")
+        with contextlib.suppress(OSError):  # Linux says so when the other end is closed
+            while select.select([terminal], [], [], 30)[0] and (piece := os.read(terminal, 4096)):
+                seen += piece
+        _, status = os.waitpid(child, 0)
+    finally:
+        os.close(terminal)
+    assert (os.waitstatus_to_exitcode(status), b"is-42" in seen) == (5, True), seen
 
 
 def test_it_has_its_cards_and_says_what_it_costs(wang: Person, lab: str) -> None:

@@ -69,6 +69,11 @@ class Admin:
         path = f"/admin/cards/{quote(card, safe='')}"
         return self._transport.send(Call("PATCH", path, body={"quarantined": quarantined}))
 
+    def clear_attachment(self, attachment: str) -> None:
+        """A stuck attachment is over: somebody looked that nothing has the disk."""
+        path = f"/admin/attachments/{quote(attachment, safe='')}:clear"
+        self._transport.send(Call("POST", path))
+
     def fabric(self) -> list[dict[str, Any]]:
         """Every pool with what was measured between its nodes."""
         return list(self._transport.pages(Call("GET", "/admin/fabric")))

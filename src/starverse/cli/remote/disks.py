@@ -172,8 +172,15 @@ def _place_row(place: dict[str, Any]) -> tuple[object, ...]:
         place.get("target"),
         "read-only" if place.get("read_only") else "writable",
         place.get("state") or "at its next start",
-        place.get("message"),
+        _message(place),
     )
+
+
+def _message(place: dict[str, Any]) -> str | None:
+    """Why, and for a stuck one what operators call it."""
+    if place.get("state") == "stuck":
+        return f"{place.get('message') or 'stuck'} (attachment {place.get('id')})"
+    return place.get("message")
 
 
 @command(

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 _UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-_LENGTH_PART = re.compile(r"(\d{1,9})(s|min|m|h|d)")
-_GIB = re.compile(r"(\d{1,9})\s*(|g|gb|gib|t|tb|tib)", re.IGNORECASE)
-_BYTES = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*(|k|m|g)(i?)b?(?:/s)?", re.IGNORECASE)
+_LENGTH_PART = re.compile(r"([0-9]{1,9})(s|min|m|h|d)")
+_GIB = re.compile(r"([0-9]{1,9})\s*(|g|gb|gib|t|tb|tib)", re.IGNORECASE)
+_BYTES = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)\s*(|k|m|g)(i?)b?(?:/s)?", re.IGNORECASE)
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3}
 IDLE_WORDS = ("unset", "off", "default")
 

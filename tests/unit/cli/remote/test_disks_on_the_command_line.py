@@ -152,6 +152,17 @@ def test_where_a_disk_is_to_be_seen_and_whether_it_can_be_written(api: FakeApi, 
     assert body == {"instance": "0191-lab", "read_only": True, "path": "/data/x y"}
 
 
+def test_a_stuck_disk_names_its_attachment_which_an_operator_clears(api: FakeApi, line: CommandLine) -> None:
+    stuck = {**placed("stuck", "a file is open")["attachments"][1], "id": "att-1"}
+    api.on("GET", "/disks/home", examples.disk(attachments=[stuck]))
+    api.on("POST", "/admin/attachments/att-1:clear", Reply(204))
+    assert "a file is open (attachment att-1)" in line.run("disk", "show", "home").out
+    assert line.run("admin", "disk", "clear", "att-1").code == 2
+    assert line.run("admin", "disk", "clear", "att-1", stdin="n\n", terminal=True).code == 1
+    assert not api.requests("POST", "/admin/attachments/att-1:clear")
+    assert line.run("admin", "disk", "clear", "att-1", "--yes").code == 0
+
+
 def test_deleting_asks_and_says_for_how_long_it_can_come_back(api: FakeApi, line: CommandLine) -> None:
     api.on("DELETE", "/disks/d-home", Reply(204))
     api.on("POST", "/disks/home:restore", examples.disk())
