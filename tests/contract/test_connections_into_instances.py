@@ -350,13 +350,12 @@ def test_no_connection_where_nothing_takes_it(site: Site) -> None:
     site.engine.clean("job")
 
 
-def test_an_instance_that_sshd_refuses_never_starts(site: Site) -> None:
+def test_an_instance_without_its_sshd_never_starts(site: Site) -> None:
     """A start that fails costs nothing, so it must be told from one that ended."""
-    spec = site.build("refused", environment=(("BAD", "x" * 200_000),))
-    site.engine.submit(spec)
+    site.engine.submit(site.build("refused", environment=(("LONG", "x" * 200_000),)))
     state = site.until("refused", lambda state: state.phase == "ended")
-    if state.ready_at is None:
-        assert state.failure
+    assert state.ready_at is None
+    assert state.failure == "sshd: Argument list too long"
     site.engine.clean("refused")
 
 

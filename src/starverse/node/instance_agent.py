@@ -97,7 +97,11 @@ class Agent:
         if self._launcher.recv(_RECORD_BYTES_MAX) != b"check":
             return False
         reader, writer = os.pipe()
-        pid = _spawn([SSHD, "-t", "-f", self._config], os.devnull, (writer, writer))
+        try:
+            pid = _spawn([SSHD, "-t", "-f", self._config], os.devnull, (writer, writer))
+        except OSError as error:
+            self._tell(f"failed sshd: {error.strerror}".encode())
+            return False
         os.close(writer)
         said = b""
         while part := os.read(reader, 4096):

@@ -380,6 +380,7 @@ class Launcher:
     def _end(self) -> None:
         """Take stock, then report; the report comes last, so that whoever reads it finds all in place."""
         if self.interactive is not None and self.state.ready_at is None and self.state.stopped_by == "":
+            self.interactive.listen(self.clock.now())
             why = self.interactive.failure or self._why_it_ended()
             self.state = replace(self.state, failure=self.state.failure or why)
         outcome = self.custody.outcome(self.state.failure, self.state.stopped_by)
