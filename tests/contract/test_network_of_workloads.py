@@ -22,6 +22,7 @@ from starverse.testing.launcher_platforms import (
     Platform,
     ask,
     open_platform,
+    own,
     wait_for,
 )
 from starverse.testing.network_lab import (
@@ -75,7 +76,7 @@ def platform(request: pytest.FixtureRequest, tmp_path: Path, lab: NetworkLab) ->
 
 
 def begin(platform: Platform, name: str = "net", **changes: Any) -> LaunchSpec:
-    spec = platform.build(name, script=OBEYING, network="internet", **changes)
+    spec = platform.build(own(name), script=OBEYING, network="internet", **changes)
     platform.begin(spec)
     platform.wait(spec, "running")
     return spec

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
+import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from starverse.domain.workloads.launch import LaunchSpec, Plug
+from starverse.engines.folders.leftovers import LastCopies
+from starverse.engines.local.cleaning import clean_up
+from starverse.node import processes
+from starverse.node.folder import AllocationFolder
+from starverse.node.plugs import block_disks
+from starverse.node.plugs.keeper import DETACH_SECONDS
 from starverse.testing.launcher_platforms import (
     OBEYING,
     PLATFORM_KINDS,
+    WITH_DEVICES,
     NotHere,
     Platform,
     ask,
     open_platform,
+    own,
     wait_for,
 )
 
@@ -23,7 +36,7 @@ from starverse.testing.launcher_platforms import (
 @pytest.fixture(params=PLATFORM_KINDS)
 def platform(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Platform]:
     try:
-        with open_platform(request.param, tmp_path) as opened:
+        with open_platform(request.param, tmp_path, WITH_DEVICES) as opened:
             yield opened
     except NotHere as reason:
         pytest.skip(str(reason))
@@ -51,18 +64,16 @@ def message(platform: Platform, spec: LaunchSpec, plug_id: str = "p1") -> str:
     return next(entry.message for entry in platform.state(spec).plugged if entry.id == plug_id)
 
 
-def wait_plug(
-    platform: Platform, spec: LaunchSpec, state: str, plug_id: str = "p1", seconds: float = 20
-) -> None:
-    wait_for(
-        lambda: states(platform, spec).get(plug_id) == state,
-        what=f"{plug_id} is not {state}",
-    )
+def wait_plug(platform: Platform, spec: LaunchSpec, state: str, plug_id: str = "p1") -> None:
+    give_up = time.monotonic() + 20
+    while states(platform, spec).get(plug_id) != state:
+        assert time.monotonic() < give_up, platform.state(spec)
+        time.sleep(0.01)
 
 
 @pytest.fixture
 def running(platform: Platform) -> LaunchSpec:
-    spec = platform.build("plugs", script=OBEYING)
+    spec = platform.build(own("plugs"), script=OBEYING)
     platform.begin(spec)
     platform.wait(spec, "running")
     return spec
@@ -107,3 +118,269 @@ def test_read_only_is_read_only(platform: Platform, running: LaunchSpec) -> None
     assert said.endswith("homeexit 0")
     assert sorted(path.name for path in folder.iterdir()) == ["name"]
     assert (folder / "name").read_text() == "home"
+
+
+def make_block(platform: Platform, name: str, mib: int = 64) -> Path:
+    """A block disk's file, as the platform makes it."""
+    file = platform.data / "disks" / name / "block.img"
+    file.parent.mkdir(parents=True)
+    owner = platform.workload_uid if platform.is_root else 0
+    options = f"root_owner={owner}:{owner},lazy_itable_init=1,lazy_journal_init=1"
+    with file.open("wb") as made:
+        made.truncate(mib * 1024**2)
+    subprocess.run(["/usr/sbin/mkfs.ext4", "-qF", "-m", "0", "-E", options, file], check=True)
+    file.chmod(0o600)
+    os.chown(file, platform.workload_uid, platform.workload_uid)
+    return file
+
+
+def block(file: Path, target: str = "/data/block", plug_id: str = "b1", **more: bool) -> Plug:
+    return Plug(plug_id, target, "block", str(file), **more)
+
+
+@pytest.fixture
+def needs_block_disks(platform: Platform) -> None:
+    if why := why_no_block_disks(platform.is_root):
+        pytest.skip(why)
+
+
+def why_no_block_disks(as_root: bool) -> str:
+    if as_root:
+        return block_disks.loop_refusal()
+    return "" if shutil.which("fuse2fs") else "fuse2fs is not installed: apt-get install fuse2fs"
+
+
+def loops(file: Path) -> list[str]:
+    return [
+        text
+        for found in Path("/sys/block").glob("loop*/loop/backing_file")
+        if (text := found.read_text().strip()).startswith(str(file))
+    ]
+
+
+def is_free(file: Path) -> bool:
+    with file.open("rb+") as opened:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+@pytest.mark.usefixtures("needs_block_disks")
+def test_a_block_disk_comes_and_goes_with_what_was_written(platform: Platform, running: LaunchSpec) -> None:
+    file = make_block(platform, "block")
+    platform.want(running, plugs=(block(file),))
+    wait_plug(platform, running, "attached", "b1")
+    assert not is_free(file)
+    assert (
+        ask(running, "echo kept > /data/block/file; mkdir /data/block/d; cat /data/block/file")
+        == "kept\nexit 0"
+    )
+    assert "No space left" in ask(running, "head -c 100M /dev/zero > /data/block/d/full")
+    platform.want(running, plugs=())
+    wait_plug(platform, running, "detached", "b1")
+    assert is_free(file)
+    assert not loops(file)
+    assert subprocess.run(["/usr/sbin/e2fsck", "-nf", file], capture_output=True, check=False).returncode == 0
+    platform.want(running, plugs=(block(file, "/data/other", "b2", read_only=True),))
+    wait_plug(platform, running, "attached", "b2")
+    assert (
+        ask(running, "cat /data/other/file; touch /data/other/new; echo x > /data/other/file").count(
+            "Read-only"
+        )
+        == 2
+    )
+
+
+def test_what_a_launch_names_is_there_before_its_script(platform: Platform) -> None:
+    folder = make_folder(platform, "home")
+    plugs = [plug(folder, "/data/a/b")]
+    if not why_no_block_disks(platform.is_root):
+        plugs.append(block(make_block(platform, "block")))
+    script = f"cat /data/a/b/name && mountpoint {plugs[-1].target} && touch {plugs[-1].target}/new"
+    spec = platform.build(own("first"), script=script, plugs=tuple(plugs))
+    platform.begin(spec)
+    platform.wait(spec, "ended")
+    assert platform.state(spec).exit_code == 0, Path(spec.logs, "1.out").read_text()
+    assert set(states(platform, spec).values()) == {"detached"}  # it is over
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("home", "/etc/home"),
+        ("home", "/data"),
+        ("home", "/data/../etc"),
+        ("home", "/data//home"),
+        ("home", "/data/" + "x" * 256),
+        ("nothing", "/data/home"),
+        ("link", "/data/home"),
+        ("home/../home", "/data/home"),
+    ],
+)
+def test_a_start_without_one_of_its_disks_fails_and_says_why(
+    platform: Platform, name: str, target: str
+) -> None:
+    folder = make_folder(platform, "home")
+    link = platform.data / "disks" / "link"
+    link.mkdir()
+    (link / "data").symlink_to("/etc")
+    source = platform.data / "disks" / name / "data"
+    spec = platform.build(
+        own("first"), script="touch ran", plugs=(Plug("p1", target, "shared", str(source)),)
+    )
+    platform.begin(spec)
+    platform.started[-1].wait(20)
+    state = platform.state(spec)
+    assert state.ready_at is None
+    assert state.failure.startswith("disk at ")
+    assert not Path(spec.workspace, "ran").exists()
+    assert [entry.state for entry in state.plugged] == ["refused"]
+    assert sorted(path.name for path in folder.iterdir()) == ["name"]
+
+
+def test_names_of_any_kind_and_no_disk_within_another(platform: Platform, running: LaunchSpec) -> None:
+    folder = make_folder(platform, "home")
+    name = "\u6570\u636e " + "\u76d8" * 82  # 255 bytes
+    assert len(name.encode()) <= 255
+    wanted = [
+        plug(folder, f"/data/{name}", "p1"),
+        plug(folder, "/data/x", "p2"),
+        plug(folder, "/data/x/y", "p3"),
+    ]
+    platform.want(running, plugs=tuple(wanted))
+    for plug_id, state in (("p1", "attached"), ("p2", "attached"), ("p3", "refused")):
+        wait_plug(platform, running, state, plug_id)
+    assert "within each other" in message(platform, running, "p3")
+    assert ask(running, f"cat '/data/{name}/name'") == "homeexit 0"
+    platform.want(running, plugs=())
+    for plug_id in ("p1", "p2"):
+        wait_plug(platform, running, "detached", plug_id)
+    assert ask(running, "ls -A /data") == "exit 0"
+
+
+def test_a_disk_is_its_folder_whatever_lies_in_it(platform: Platform, running: LaunchSpec) -> None:
+    """A link in it leads within the sandbox, and what is mounted on the host below it is not shown."""
+    folder = make_folder(platform, "home")
+    (folder / "out").symlink_to(platform.data)
+    (folder / "up").symlink_to("../../..")
+    platform.want(running, plugs=(plug(folder, "/data/home"),))
+    wait_plug(platform, running, "attached")
+    assert "No such file" in ask(running, "ls /data/home/out/")
+    assert "allocations" not in ask(running, "ls -A /data/home/up/ /data/home/../..")
+
+
+def test_what_is_held_inside_is_stuck_until_it_is_let_go(platform: Platform, running: LaunchSpec) -> None:
+    folder = make_folder(platform, "home")
+    platform.want(running, plugs=(plug(folder, "/data/home"),))
+    wait_plug(platform, running, "attached")
+    said = ask(running, "cd /data/home; exec 9>held; sleep 600 > /dev/null 2>&1 & echo $! > /workspace/pid")
+    assert said == "exit 0"
+    begun = time.monotonic()
+    platform.want(running, plugs=())
+    wait_plug(platform, running, "stuck")
+    assert time.monotonic() - begun < DETACH_SECONDS + 4
+    pid = Path(running.workspace, "pid").read_text().strip()
+    assert f"sleep (process {pid} inside)" in message(platform, running)
+    assert ask(running, "cat /data/home/name") == "homeexit 0"  # it is still there, and says so
+    ask(running, f"kill {pid}")
+    wait_plug(platform, running, "detached")
+    assert ask(running, "ls -A /data") == "exit 0"
+
+
+@pytest.mark.usefixtures("needs_block_disks")
+def test_a_block_disk_has_one_writer(platform: Platform, running: LaunchSpec) -> None:
+    file = make_block(platform, "block")
+    platform.want(running, plugs=(block(file),))
+    wait_plug(platform, running, "attached", "b1")
+    other = platform.build(own("other"), script=OBEYING)
+    platform.begin(other)
+    platform.wait(other, "running")
+    platform.want(other, plugs=(block(file, plug_id="b2"),))
+    wait_plug(platform, other, "refused", "b2")
+    assert "in use" in message(platform, other, "b2")
+    assert len(loops(file)) == int(platform.is_root)
+    assert ask(other, "ls -A /data") == "exit 0"
+    assert ask(running, "echo still > /data/block/f; cat /data/block/f") == "still\nexit 0"
+    platform.want(other, stop=True)
+    platform.started[-1].wait(20)
+    assert not is_free(file)
+    assert states(platform, running) == {"b1": "attached"}
+    platform.want(running, stop=True)
+    platform.started[-2].wait(20)
+    assert is_free(file)
+    assert states(platform, running) == {"b1": "detached"}
+
+
+@pytest.mark.usefixtures("needs_block_disks")
+def test_a_broken_file_system_is_mended_or_refused(platform: Platform, running: LaunchSpec) -> None:
+    file, broken = make_block(platform, "block"), make_block(platform, "broken")
+    with broken.open("rb+") as opened:
+        opened.write(b"x" * 8 * 1024**2)
+    subprocess.run(
+        ["/usr/sbin/debugfs", "-w", "-R", "set_super_value state 2", file], check=True, capture_output=True
+    )
+    platform.want(running, plugs=(block(broken, "/data/broken", "b1"), block(file, "/data/block", "b2")))
+    wait_plug(platform, running, "refused", "b1")
+    wait_plug(platform, running, "attached", "b2")
+    assert "cannot be mended" in message(platform, running, "b1")
+    assert is_free(broken)
+    assert not loops(broken)
+
+
+@pytest.mark.parametrize("kind", ["shared", "block"])
+@pytest.mark.parametrize("after_milliseconds", [0, 8])
+def test_a_launcher_killed_in_the_middle_leaves_nothing(
+    platform: Platform, kind: str, after_milliseconds: int
+) -> None:
+    """In the middle of attaching and of detaching; then the disk comes into another sandbox at once."""
+    if kind == "block" and (why := why_no_block_disks(platform.is_root)):
+        pytest.skip(why)
+    source = make_block(platform, "b") if kind == "block" else make_folder(platform, "b")
+    wanted = Plug("p1", "/data/b", kind, str(source))
+    mounts = Path("/proc/self/mountinfo").read_text()
+    for round_, detaching in enumerate((False, True)):
+        spec = platform.build(own(f"killed-{round_}"), script=OBEYING)
+        platform.begin(spec)
+        platform.wait(spec, "running")
+        platform.want(spec, plugs=(wanted,))
+        if detaching:
+            wait_plug(platform, spec, "attached")
+            platform.want(spec, plugs=())
+        wait_for(lambda: Path(f"/proc/{platform.started[-1].pid}/task").exists())
+        threading.Event().wait(after_milliseconds / 1000)
+        platform.started[-1].kill()
+        platform.started[-1].wait()
+        clean_up(AllocationFolder(spec.folder), lambda: None, LastCopies(patience_seconds=60))
+        assert not processes.find_tagged(spec.allocation_id)
+        assert not processes.find_tagged(spec.allocation_id, processes.DISK_TAG)
+        if kind == "block":
+            wait_for(lambda: is_free(source), 5, "the lock is kept")
+            wait_for(lambda: not loops(source), 5, "a loop device is kept")
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+    spec = platform.build(own("next"), script="touch /data/b/new", plugs=(wanted,))
+    platform.begin(spec)
+    platform.wait(spec, "ended")
+    assert platform.state(spec).exit_code == 0
+
+
+def test_two_hundred_plugs_in_a_row_leave_nothing(platform: Platform, running: LaunchSpec) -> None:
+    folder, launcher = make_folder(platform, "home"), platform.started[-1].pid
+    before = launcher_holds(launcher)
+    for number in range(200):
+        plug_id = f"p{number}"
+        platform.want(
+            running, plugs=(plug(folder, f"/data/d{number % 7}/x", plug_id, read_only=number % 2 == 1),)
+        )
+        wait_plug(platform, running, "attached", plug_id)
+    platform.want(running, plugs=())
+    wait_plug(platform, running, "detached", "p199")
+    assert ask(running, "ls -A /data; grep -c ' /data/' /proc/self/mountinfo") == "0\nexit 1"
+    assert launcher_holds(launcher) == before
+    assert len(platform.state(running).plugged) <= 70
+
+
+def launcher_holds(pid: int) -> tuple[int, list[int]]:
+    """How many descriptors, and which children."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir())), processes.find_descendants(pid)

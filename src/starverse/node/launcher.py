@@ -386,7 +386,8 @@ class Launcher:
         outcome = self.custody.outcome(self.state.failure, self.state.stopped_by)
         outcome["out_of_memory"] = self.state.out_of_memory or outcome.get("out_of_memory", False)
         self.state = replace(self.state, **outcome)
-        self.surroundings.end()
+        self.surroundings.end(self._breathe, self.clock.now)
+        self.state = replace(self.state, plugged=self.surroundings.plugged())
         self._finish_gang()
         self.state = replace(self.state, ended_at=self.clock.now())
         if self.custody.workload is not None:

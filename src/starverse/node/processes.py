@@ -10,6 +10,10 @@ import os
 import signal
 from collections.abc import Iterable
 
+DISK_TAG = "STARVERSE_DISK_OF"
+"""Names the allocation in the environment of what serves a disk to it, which ends by itself when all is
+written back."""
+
 
 def read_parents() -> dict[int, int]:
     """Parent by process id, of all living processes (zombies are not alive)."""
@@ -64,12 +68,12 @@ def read_resident_bytes(pids: Iterable[int]) -> int:
     return total
 
 
-def find_tagged(allocation_id: str) -> list[int]:
+def find_tagged(allocation_id: str, variable: str = "STARVERSE_ALLOCATION_ID") -> list[int]:
     """Processes whose first environment names the allocation: what is left where a launcher died.
 
     Sees processes of the own user only, or all of them as root.
     """
-    tag = f"STARVERSE_ALLOCATION_ID={allocation_id}".encode()
+    tag = f"{variable}={allocation_id}".encode()
     found = []
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit() and int(name) != os.getpid():

@@ -7,13 +7,14 @@ needs neither.
 from __future__ import annotations
 
 import select
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from starverse.domain.workloads.launch import LaunchSpec, Plug, PlugState
 from starverse.node.network.keeper import NetworkKeeper
 from starverse.node.network.pasta import refusal as network_refusal
 from starverse.node.plugs.keeper import PlugKeeper, Sandbox
+from starverse.node.processes import DISK_TAG
 from starverse.node.workload import Workload
 
 
@@ -37,7 +38,7 @@ class Surroundings:
         self._workload: Workload | None = None
         self._pasta = ""
         self._entered = self._let_go = self.are_there = False
-        self._plugs = PlugKeeper(spec.plugs, self._processes_inside)
+        self._plugs = PlugKeeper(spec.plugs, self._processes_inside, f"{DISK_TAG}={spec.allocation_id}")
         self._network = NetworkKeeper(spec, folder)
 
     def begin(self, workload: Workload, pasta: str) -> None:
@@ -74,9 +75,10 @@ class Surroundings:
         """When to :meth:`tend` without any news."""
         return self._plugs.wake_at()
 
-    def end(self) -> None:
-        """The sandbox is gone."""
+    def end(self, breathe: Callable[[], None], now: Callable[[], float]) -> None:
+        """The sandbox is gone; ``breathe`` passes a moment."""
         self._network.end()
+        self._plugs.end(breathe, now)
 
     def _look(self) -> str:
         """Let the script begin if it may; answers why it never will, ``""`` while it may."""

@@ -27,6 +27,15 @@ SOURCE = Path(starverse.__file__).parents[1]
 PLATFORM_KINDS = ("root", "ordinary user")
 
 
+_DEVICES = (
+    "mount --make-rprivate /; mount -t tmpfs -o mode=755 none /mnt;"
+    "mknod -m 666 /mnt/fuse c 10 229; mknod -m 666 /mnt/tun c 10 200; mount --bind /mnt/fuse /dev/fuse;"
+    'if [ -e /dev/net/tun ]; then mount --bind /mnt/tun /dev/net/tun; fi; exec "$@"'
+)
+WITH_DEVICES = ("unshare", "-m", "sh", "-ec", _DEVICES, "sh") if os.geteuid() == 0 else ()
+"""Put before what is to run where everybody may open /dev/fuse and /dev/net/tun, as udev has it."""
+
+
 class NotHere(Exception):
     """This kind of platform cannot be had on this machine; the text says why."""
 
@@ -161,6 +170,11 @@ def open_platform(kind: str, tmp_path: Path, before: tuple[str, ...] = ()) -> It
             shutil.rmtree(own_folder, ignore_errors=True)
 
 
+def own(name: str) -> str:
+    """An allocation id that no other process of tests uses: what is left is found by it on the whole host."""
+    return f"{name}-{os.getpid()}"
+
+
 OBEYING = """
 while :; do
     if [ -e ask ]; then bash ask > said 2>&1; echo "exit $?" >> said; mv said answer; rm ask; fi
@@ -177,7 +191,10 @@ def ask(spec: LaunchSpec, command: str, seconds: float = 20) -> str:
     (folder / ".ask").write_text(command)
     (folder / ".ask").chmod(0o644)
     (folder / ".ask").rename(folder / "ask")
-    wait_for(lambda: (folder / "answer").exists() and not (folder / "ask").exists(), seconds, command)
+    give_up = time.monotonic() + seconds
+    while not (folder / "answer").exists() or (folder / "ask").exists():
+        assert time.monotonic() < give_up, (command, AllocationFolder(spec.folder).read_state())
+        time.sleep(0.01)
     return (folder / "answer").read_text().strip()
 
 

@@ -105,7 +105,7 @@ class FolderDisks:
         elif tree.kind is DiskKind.SHARED:
             (aside / SHARED).mkdir(mode=0o755)
         else:
-            owner = os.geteuid() if tree.unix_uid is None else tree.unix_uid
+            owner = tree.unix_uid or 0  # without root it is served in a namespace where our user is 0
             make_block_file(aside / BLOCK, tree.gib, owner)
         if tree.unix_uid is not None:
             inner = aside / (SHARED if tree.kind is DiskKind.SHARED else BLOCK)

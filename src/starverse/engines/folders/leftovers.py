@@ -20,6 +20,9 @@ from starverse.node.logs import finish_outputs
 from starverse.node.preparation import remove_made
 from starverse.node.template_runner import start_act
 
+DISK_SECONDS_MAX = 10.0
+"""For what serves a disk to write it back; after that the next mount mends it."""
+
 COPY_SECONDS_MAX = 900.0
 """For the last copy of a checkpoint template whose launcher was killed; the caller asks again meanwhile."""
 
@@ -54,6 +57,7 @@ def end_on_this_host(folder: AllocationFolder) -> None:
     """Processes and control groups that outlived their launcher here; raises :class:`EngineUnavailable` when
     one does not go."""
     _kill_tagged(folder.path.name)
+    _wait_for_disks(folder.path.name)
     _remove_cgroups(folder)
 
 
@@ -67,6 +71,14 @@ def _kill_tagged(allocation_id: str) -> None:
 
     if not wait_until(all_gone, 3.0):
         raise EngineUnavailable(f"processes of {allocation_id} do not end")
+
+
+def _wait_for_disks(allocation_id: str) -> None:
+    """What serves a disk ends by itself once nobody has it mounted and all is written back."""
+    tag = processes.DISK_TAG
+    if not wait_until(lambda: not processes.find_tagged(allocation_id, tag), DISK_SECONDS_MAX):
+        processes.send(processes.find_tagged(allocation_id, tag), signal.SIGKILL)
+        raise EngineUnavailable(f"a disk of {allocation_id} was not written back in time; ask again")
 
 
 def _remove_cgroups(folder: AllocationFolder) -> None:

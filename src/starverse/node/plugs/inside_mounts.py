@@ -56,7 +56,7 @@ def show(tree: int, target: str) -> None:
         raise
 
 
-def take_out(sandbox: int, target: str, seconds: float, *, sync: bool) -> None:
+def take_out(sandbox: int, target: str, seconds: float, *, sync: bool = False) -> None:
     """Unmount ``target``, tried for ``seconds``; ``OSError`` EBUSY where somebody inside has it open."""
     enter(sandbox)
     give_up = time.monotonic() + seconds

@@ -13,15 +13,16 @@ namespaces and end with them, however the launcher ends.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.workloads.launch import Plug, PlugState
 from starverse.node.acts import Act
-from starverse.node.plugs import inside_mounts
+from starverse.node.plugs import block_disks, inside_mounts
 from starverse.node.plugs.holders import describe_holders, find_holders
-from starverse.node.plugs.places import PlugRefused, place_of
+from starverse.node.plugs.places import PlugRefused, open_file, place_of
 
 DETACH_SECONDS = 10.0
 """In which a plug is out, or ``stuck``."""
@@ -63,9 +64,10 @@ class Entry:
 
 
 class PlugKeeper:
-    """``inside`` answers the host ids of the processes inside."""
+    """``inside`` answers the host ids of the processes inside; ``tag`` marks processes that serve a disk."""
 
-    def __init__(self, wanted: Iterable[Plug], inside: Callable[[], list[int]]) -> None:
+    def __init__(self, wanted: Iterable[Plug], inside: Callable[[], list[int]], tag: str) -> None:
+        self._tag = tag
         self._inside = inside
         self._sandbox: Sandbox | None = None
         self._wanted = {plug.id: plug for plug in wanted}
@@ -127,6 +129,19 @@ class PlugKeeper:
             waiting = waiting or entry is None or entry.state == ATTACHING
         return None if waiting else ""
 
+    def end(self, breathe: Callable[[], None], now: Callable[[], float]) -> None:
+        """The sandbox is gone, and with it all mounts: wait until the file systems are written back."""
+        give_up = now() + DETACH_SECONDS
+        for act in self._acts.values():
+            act.kill()
+        for plug_id, entry in self._entries.items():
+            if entry.state in (REFUSED, DETACHED):
+                continue
+            while (held := _is_held(entry.plug)) and now() < give_up:
+                breathe()
+            message = "its file system is still being written back" if held else ""
+            self._entries[plug_id] = Entry(entry.plug, STUCK if held else DETACHED, message)
+
     def _attach(self, plug: Plug) -> None:
         assert self._sandbox is not None
         taken = [
@@ -143,7 +158,7 @@ class PlugKeeper:
             return
         self._entries[plug.id] = Entry(plug, ATTACHING)
         sandbox, target = self._sandbox.process, f"{self._sandbox.folder}/{place}"
-        self._acts[plug.id] = Act(lambda: _show(plug, sandbox, target), (sandbox,))
+        self._acts[plug.id] = Act(lambda: _show(plug, sandbox, target, self._tag), (sandbox,))
 
     def _see_out(self, entry: Entry, now: float) -> None:
         plug = entry.plug
@@ -161,10 +176,7 @@ class PlugKeeper:
             sandbox, target = self._sandbox.process, f"{self._sandbox.folder}/{place_of(plug.target)}"
             stuck = entry.state == STUCK
             seconds = 0.0 if stuck else DETACH_SECONDS - 1.0
-            self._acts[plug.id] = Act(
-                lambda: inside_mounts.take_out(sandbox, target, seconds, sync=plug.kind == DiskKind.BLOCK),
-                (sandbox,),
-            )
+            self._acts[plug.id] = Act(lambda: _take_out(plug, sandbox, target, seconds), (sandbox,))
             if not stuck:
                 self._entries[plug.id] = replace(entry, state=DETACHING, give_up_at=now + DETACH_SECONDS)
 
@@ -194,6 +206,34 @@ class PlugKeeper:
             del self._entries[plug_id]
 
 
-def _show(plug: Plug, sandbox: int, target: str) -> None:
+def _show(plug: Plug, sandbox: int, target: str, tag: str) -> None:
     """In the act's process."""
-    inside_mounts.show_folder(sandbox, plug.source, target, read_only=plug.read_only)
+    if plug.kind == DiskKind.BLOCK:
+        block_disks.show_block(sandbox, plug.source, target, read_only=plug.read_only, tag=tag)
+    else:
+        inside_mounts.show_folder(sandbox, plug.source, target, read_only=plug.read_only)
+
+
+def _take_out(plug: Plug, sandbox: int, target: str, seconds: float) -> None:
+    """In the act's process."""
+    if plug.kind == DiskKind.BLOCK:
+        block_disks.take_out_block(sandbox, plug.source, target, seconds)
+    else:
+        inside_mounts.take_out(sandbox, target, seconds)
+
+
+def _is_held(plug: Plug) -> bool:
+    """Whether anybody still has a block disk's file."""
+    if plug.kind != DiskKind.BLOCK:
+        return False
+    try:
+        handle = open_file(plug.source, write=True)
+    except (PlugRefused, OSError):
+        return False
+    try:
+        block_disks.wait_until_free(handle, 0)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False

@@ -10,7 +10,7 @@ CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC = 1, 2, 4, 32, 4096, 16384
 MS_PRIVATE, MS_SHARED = 1 << 18, 1 << 20
-UMOUNT_NOFOLLOW = 8
+UMOUNT_NOFOLLOW, MNT_DETACH = 8, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 1, 4, 38, 36
 PR_SET_NAME = 15
 
@@ -26,9 +26,10 @@ def setns(handle: int, flags: int) -> None:
     _check(_libc.setns(handle, flags), "setns")
 
 
-def umount(target: str) -> None:
+def umount(target: str, *, lazy: bool = False) -> None:
     """Raises ``OSError`` (EBUSY) where something is open there, in any namespace that it was shown to."""
-    _check(_libc.umount2(os.fsencode(target), UMOUNT_NOFOLLOW), f"umount {target}")
+    flags = UMOUNT_NOFOLLOW | (MNT_DETACH if lazy else 0)
+    _check(_libc.umount2(os.fsencode(target), flags), f"umount {target}")
 
 
 def syncfs(handle: int) -> None:
