@@ -311,7 +311,10 @@ def stopped(name: str = "lab", **changes: Any) -> dict[str, Any]:
             "state": "stopped", "reason": "asked", "node": None, "started_at": None,
             "ready_at": None, "stops_at": None, "idle": None,
             "stopped_at": "2026-03-10T11:45:00Z", "release_at": "2026-03-25T11:45:00Z",
-            "disks": [{"name": "home", "target": "/data/home", "kind": "shared", "read_only": False}],
+            "disks": [
+                {"name": "home", "target": "/data/home", "kind": "shared", "read_only": False,
+                 "state": None, "message": ""},
+            ],
             **changes,
         },
     )  # fmt: skip
@@ -395,8 +398,10 @@ def disk(name: str = "home", **changes: Any) -> dict[str, Any]:
         "price_month_micro": 20_000_000,
         "price_month": "20.00",
         "attachments": [
-            {"instance": "lab", "job": "31", "target": "/data/home", "read_only": False, "state": "attached",
-             "reason": "", "message": ""},
+            {"id": "at-1", "instance": "lab", "instance_id": "0191-lab", "job": "32", "allocation_id": "a-1",
+             "target": "/data/home", "read_only": False, "state": "attached", "reason": "", "message": "",
+             "asked_at": "2026-03-10T11:30:00Z", "attached_at": "2026-03-10T11:30:01Z", "detach_by": None,
+             "ended_at": None},
         ],
         "instances": [
             {"instance": "lab", "instance_id": "0191-lab", "target": "/data/home", "read_only": False},
@@ -447,8 +452,10 @@ def snapshot(name: str = "before", **changes: Any) -> dict[str, Any]:
 def sync(state: str = "running", **changes: Any) -> dict[str, Any]:
     """A copy from a remote that is a quarter through."""
     return {
-        "id": "y-1", "direction": "pull", "remote": "s3:bucket/数据", "folder": "data", "state": state,
-        "message": "", "bytes_done": 256 * 1024**2, "bytes_total": 1024**3, "files_done": 3,
+        "id": "y-1", "disk": "home", "secret": "s3", "bytes_per_second_max": None, "schedule_of": None,
+        "attempts": 1, "due_at": None, "cancel_requested_at": None, "bytes_per_second": None,
+        "seconds_left": None, "direction": "pull", "remote": "s3:bucket/数据", "folder": "data",
+        "state": state, "message": "", "bytes_done": 256 * 1024**2, "bytes_total": 1024**3, "files_done": 3,
         "files_total": 12,
         "verify": True, "verified_at": None, "schedule": None, "asked_at": "2026-03-10T11:50:00Z",
         "started_at": "2026-03-10T11:50:01Z", "ended_at": None, **changes,
@@ -462,6 +469,8 @@ def image(name: str = "pytorch", **changes: Any) -> dict[str, Any]:
         "name": name,
         "team": None,
         "kind": "venv",
+        "recipe": {"kind": "venv", "packages": ["torch==2.13.0"]},
+        "recipe_digest": "sha256:11aa" + "0" * 60,
         "state": "ready",
         "message": "",
         "digest": "sha256:9f2c" + "0" * 60,
