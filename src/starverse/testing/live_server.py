@@ -244,7 +244,8 @@ class LiveServer:
         self._around = contextlib.ExitStack()
         ground = ground or Ground()
         chosen = chosen_database(self._around) if "server.db" not in ground.settings else {}
-        self.ground = replace(ground, settings={**ground.settings, **chosen})
+        free = {"gateway.port": "0"}  # several run at once, and those that are started again keep their port
+        self.ground = replace(ground, settings={**free, **ground.settings, **chosen})
         self.root = Path(tempfile.mkdtemp(prefix="starverse-live-"))
         self.root.chmod(0o755)
         self._own(self.root)
