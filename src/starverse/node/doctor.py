@@ -25,6 +25,7 @@ from starverse.node.instance_agent import SSHD
 from starverse.node.interactive import sshd_config
 from starverse.node.limits import find_cgroups
 from starverse.node.log_cap import cap_log, first_byte
+from starverse.node.rclone.copier import RcloneCopier
 from starverse.node.sandbox import syscalls
 from starverse.node.sandbox.staging import drop_to
 
@@ -63,6 +64,7 @@ def examine(data: Path) -> tuple[Finding, ...]:
         probe_cgroups,
         probe_cards,
         probe_ssh,
+        probe_syncs,
         probe_images,
         probe_measures,
         lambda: probe_holes(data),
@@ -184,6 +186,17 @@ def probe_ssh() -> Finding:
                 said = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
                 return Finding("ssh", Health.WARN, f"{command[0]}: {said[0]}", "install OpenSSH 8.0 or newer")
     return Finding("ssh", Health.OK, f"instances are reached by {SSHD}")
+
+
+def probe_syncs() -> Finding:
+    """By whether rclone runs, and in a network of its own."""
+    missing = RcloneCopier().missing()
+    if missing:
+        what, _, remedy = missing.partition(": ")
+        return Finding("syncs", Health.WARN, f"disks are not copied to and from remotes: {what}", remedy)
+    done = subprocess.run(["rclone", "version"], capture_output=True, text=True, check=False)
+    version = done.stdout.partition("\n")[0] or "rclone"
+    return Finding("syncs", Health.OK, f"disks are copied to and from remotes by {version}")
 
 
 def probe_images() -> Finding:
