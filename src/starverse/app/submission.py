@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sqlalchemy import Connection
 
 from starverse.app import job_views, secrets
+from starverse.app.disks.naming import name_disks
 from starverse.app.funding import sources_of
 from starverse.app.idempotency import claim, made_before
 from starverse.app.identity import Identity
@@ -163,13 +164,14 @@ def _check(
     if not platform.settings.host_network_allowed:
         faults += _without_host_network(spec)
     if spec.image is not None:
-        chosen = choose_for_job(
-            connection, platform, identity.team_id, spec.image, spec.resources.nodes
-        )
+        chosen = choose_for_job(connection, platform, identity.team_id, spec.image, spec.resources.nodes)
         if isinstance(chosen, str):
             faults.append(FieldFault("--image", spec.image, chosen))
         else:
             spec = with_image(spec, chosen)
+    mounts, wrong = name_disks(connection, identity.team_id, spec.disks, spec.resources.nodes)
+    faults += wrong
+    spec = replace(spec, disks=mounts)
     if not faults and spec.resources.cards and pool_of(world, spec) is None:
         known = ", ".join(world.books.books.at(world.now).models)
         faults.append(

@@ -25,7 +25,7 @@ SCRIPTS = {
         "python train.py\r\n#SBATCH --requeue\r\n"
     ),
     "faulty": (
-        "#!/bin/bash\n#SBATCH --job-name=two words\n#SBATCH --gres=\n#SBATCH --disk=data --gpuss=2\n"
+        "#!/bin/bash\n#SBATCH --job-name=two words\n#SBATCH --gres=\n#SBATCH --recipe=data --gpuss=2\n"
         "SBATCH --nodes=2\n#SBATCH --time=10\n"
     ),
 }

@@ -19,6 +19,7 @@ from starverse.domain.workloads.specs import (
     Dependencies,
     Dependency,
     DependencyKind,
+    DiskMount,
     JobSpec,
     Network,
     OpenMode,
@@ -35,6 +36,12 @@ printable = st.text(
 names = printable.filter(lambda text: text.strip() != "" and text.isprintable())
 texts = printable.filter(lambda text: text.isprintable() and text != "")
 slugs = st.from_regex(r"[a-z][a-z0-9_-]{0,8}", fullmatch=True)
+mounts = st.builds(
+    DiskMount,
+    st.sampled_from(["home", "two words", "数据", "it's #1"]),
+    st.sampled_from(["", "/data/in", "/data/my data"]),
+    st.booleans(),
+)
 hosts = st.lists(
     st.sampled_from(["gpu001", "gpu002", "gpu010", "n9", "n10", "head"]), unique=True, max_size=4
 )
@@ -115,6 +122,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         comment=draw(st.none() | texts),
         cost_label=draw(st.none() | texts),
         datasets=tuple(draw(st.lists(slugs, unique=True, max_size=2))),
+        disks=tuple(draw(st.lists(mounts, unique=True, max_size=2))),
         checkpoint_folder=draw(st.sampled_from([None, "ck", "out/ck 1"])),
         network=draw(st.sampled_from(Network)),
     )

@@ -216,6 +216,8 @@ _OURS = (
     _supported("defer-until", "", "TIME", "may be put off for a better price until then", _begin),
     _supported("dataset", "", "NAME[@VERSION]", "mount at /dataset/NAME; may be repeated",
                _plain(values.dataset), repeats=True),
+    _supported("disk", "", "NAME[:/PATH][:ro]", "a disk of the team at /data/NAME or PATH; may be repeated",
+               _plain(values.disk), repeats=True),
     _supported("secret", "", "NAME", "a secret as the file /run/starverse/secrets/NAME; may be repeated",
                _plain(values.secret), repeats=True),
     _supported("image", "", "IMAGE", "run inside this image of `starverse image ls`, shown at /opt/image",
@@ -229,7 +231,6 @@ _OURS = (
 )  # fmt: skip
 
 _REFUSED = (
-    ("disk", "", "disks come in a later version; use the submit folder and --dataset"),
     ("recipe", "", "recipes come in a later version"),
     ("reservation", "", "bookings come in a later version"),
     ("hold!", "H", "a job cannot be held; use --begin, or submit it later"),
@@ -340,7 +341,7 @@ BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 BY_SHORT: Mapping[str, Option] = {option.short: option for option in OPTIONS if option.short}
 BY_VARIABLE: Mapping[str, Option] = {name: option for option in OPTIONS for name in option.variables}
 
-_OUR_NAMES = frozenset(option.name for option in _OURS) | {"disk", "recipe"}
+_OUR_NAMES = frozenset(option.name for option in _OURS) | {"recipe"}
 
 
 def find_long(name: str) -> tuple[Option | None, str]:

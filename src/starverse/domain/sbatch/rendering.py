@@ -14,6 +14,7 @@ from starverse.domain.workloads.specs import (
     ArraySpec,
     Dependencies,
     Dependency,
+    DiskMount,
     JobSpec,
     Network,
     Resources,
@@ -69,6 +70,7 @@ def _words(spec: JobSpec) -> list[str]:
         ("comment", spec.comment),
         ("account", spec.cost_label),
         *(("dataset", name) for name in spec.datasets),
+        *(("disk", _disk(mount)) for mount in spec.disks),
         *(("secret", name) for name in spec.secret_names),
         ("image", spec.image),
         ("checkpoint", spec.checkpoint_folder),
@@ -76,6 +78,11 @@ def _words(spec: JobSpec) -> list[str]:
     ]
     words = [f"--{name}={value}" for name, value in maybe if value is not None]
     return words if spec.requeue else [*words, "--no-requeue"]
+
+
+def _disk(mount: DiskMount) -> str:
+    target = f":{mount.target}" if mount.target else ""
+    return f"{mount.disk_id}{target}{':ro' if mount.read_only else ''}"
 
 
 def _resource_words(resources: Resources) -> list[tuple[str, str | None]]:

@@ -31,6 +31,7 @@ from starverse.domain.workloads.specs import (
     TIME_LIMIT_SECONDS_DEFAULT,
     ArraySpec,
     Dependencies,
+    DiskMount,
     JobSpec,
     Network,
     OpenMode,
@@ -168,6 +169,7 @@ def _spec(request: SubmitRequest, script: str, choice: Choice, resources: Resour
         secret_names=tuple(dict.fromkeys(choice.values("secret", str))),
         checkpoint_folder=choice.value("checkpoint", str),
         image=choice.value("image", str),
+        disks=choice.values("disk", DiskMount),
         network=choice.value("net", Network) or choice.value("network", Network) or Network.NONE,
     )
     _check_together(spec, choice)

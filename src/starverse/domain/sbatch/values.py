@@ -19,6 +19,7 @@ from starverse.domain.workloads.specs import (
     Dependencies,
     Dependency,
     DependencyKind,
+    DiskMount,
     Network,
     OpenMode,
     SignalSpec,
@@ -221,6 +222,15 @@ def dataset(text: str) -> str:
     if _DATASET.fullmatch(text) is None:
         raise BadValue("the name of a dataset such as digits, or NAME@VERSION")
     return text
+
+
+def disk(text: str) -> DiskMount:
+    """``NAME``, ``NAME:/data/PATH``, either with ``:ro`` behind it; the name stands for the disk's id."""
+    name, *rest = text.removesuffix(":ro").split(":")
+    target = rest[0] if rest else ""
+    if not name or len(rest) > 1 or (rest and not target.startswith("/")) or not text.isprintable():
+        raise BadValue("a disk of `starverse disk ls`: NAME, NAME:/data/PATH, or either with ':ro' behind it")
+    return DiskMount(name, target, text.endswith(":ro"))
 
 
 def image(text: str) -> str:

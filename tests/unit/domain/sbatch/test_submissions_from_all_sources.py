@@ -193,7 +193,7 @@ BAD_WORDS = [
     ("an option where a value belongs", "--time --nodes=2", "--time", "a value"),
     ("an equals sign after a letter", "-n=4", "-n", "no = after a single letter"),
     ("bare dash", "-n 4 -", "-", "an option"),
-    ("refused by the table", "--disk=data", "--disk", "disks come in a later version"),
+    ("refused by the table", "--recipe=retry", "--recipe", "recipes come in a later version"),
     ("refused recipe", "--recipe=oom", "--recipe", "recipes come in a later version"),
     ("held", "-H", "--hold", "cannot be held"),
     ("empty gres", "--gres=", "--gres", "it is empty"),
