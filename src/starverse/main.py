@@ -264,7 +264,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         run.announce(address.url)
         announce(replace(address, unpriced=unpriced_pools(platform)))
         app = make_app(platform, reconciler_status=driver.statuses, inside=inside)
-        asyncio.run(_run_http(http_settings(app, config.server.trusted_proxies), sockets))
+        asyncio.run(run_http(http_settings(app, config.server.trusted_proxies), sockets, inside))
 
 
 def _tls(config: Config, data: Path, api_socket: Path) -> TlsSettings | None:
@@ -371,8 +371,12 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-async def _run_http(settings: uvicorn.Config, sockets: list[socket.socket]) -> None:
-    await uvicorn.Server(settings).serve(sockets=sockets)
+async def run_http(settings: uvicorn.Config, sockets: list[socket.socket], rooms: Rooms) -> None:
+    """Serve until a signal; then hang up inside instances as well."""
+    try:
+        await uvicorn.Server(settings).serve(sockets=sockets)
+    finally:
+        await rooms.close()
 
 
 def http_settings(app: object, trusted_proxies: str) -> uvicorn.Config:

@@ -29,7 +29,17 @@ LIBRARIES_IN: dict[str, frozenset[str]] = {
     ),
     "gateway": frozenset({"asyncssh", "limits", "structlog"}),
     "http": frozenset(
-        {"fastapi", "starlette", "pydantic", "pydantic_core", "structlog", "prometheus_client", "anyio"}
+        {
+            "fastapi",
+            "starlette",
+            "pydantic",
+            "pydantic_core",
+            "structlog",
+            "prometheus_client",
+            "anyio",
+            "h11",
+            "websockets",
+        }
     ),
     "db": frozenset({"sqlalchemy", "alembic", "pydantic"}),
     "examples": frozenset({"numpy", "sklearn"}),

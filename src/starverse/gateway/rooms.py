@@ -7,6 +7,7 @@ dozens of things, each of which is a channel of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -19,6 +20,8 @@ from starverse.app.inside import READ_BYTES, Jupyter, Unreachable
 from starverse.gateway.inside import Inside
 
 IDLE_SECONDS = 60.0
+EXIT_SECONDS_MAX = 5.0
+CLOSE_SECONDS_MAX = 3.0
 JUPYTER_SECONDS_MAX = 75.0
 ANSWER_BYTES_MAX = 65_536
 LOOPBACK = "127.0.0.1"
@@ -58,8 +61,15 @@ class Shell:
     def __init__(self, process: asyncssh.SSHClientProcess[bytes]) -> None:
         self._process = process
         self._channel = Channel(process.stdout, process.stdin)
-        self.read, self.write = self._channel.read, self._channel.write
-        self.end_input = self._channel.end_input
+        self.write, self.end_input = self._channel.write, self._channel.end_input
+
+    async def read(self, bytes_max: int = READ_BYTES) -> bytes:
+        data = await self._channel.read(bytes_max)
+        if not data:  # the exit code comes after the last byte
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EXIT_SECONDS_MAX):
+                    await self._process.wait_closed()
+        return data
 
     def close(self) -> None:
         self._process.close()
@@ -129,10 +139,15 @@ class Rooms:
             raise Unreachable("JupyterLab did not start in time; try again.") from error
         return _read_jupyter(answer)
 
-    def close(self) -> None:
-        """Hang up everywhere; called in the loop."""
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        opened = [room.opening for room in self._rooms.values() if room.opening.done()]
         for allocation_id in list(self._rooms):
             self._forget(allocation_id)
+        connections = [task.result() for task in opened if not task.cancelled() and not task.exception()]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS_MAX):
+                await asyncio.gather(*(connection.wait_closed() for connection in connections))
 
     async def _enter(self, allocation_id: str) -> asyncssh.SSHClientConnection:
         """The connection, counted as used once more."""

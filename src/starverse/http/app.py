@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
+from starlette.routing import Mount
 
 from starverse import __version__
 from starverse.app.inside import InsideInstances
@@ -18,6 +19,7 @@ from starverse.app.views import ReconcilerStatus
 from starverse.http import (
     accounts,
     admin,
+    apps,
     bill,
     datasets,
     disks,
@@ -35,6 +37,7 @@ from starverse.http import (
     streams,
     syncs,
     teams,
+    terminal,
     topups,
     wallet,
 )
@@ -43,6 +46,7 @@ from starverse.http.middleware import BodyLimit, Envelope
 from starverse.http.pulses import PulseHub
 from starverse.http.security import known_query
 from starverse.http.streams import READERS
+from starverse.http.visits import Visits
 
 API_PREFIX = "/api/v1"
 
@@ -62,6 +66,7 @@ _ROUTERS = (
     instances.router,
     images.router,
     ssh_keys.router,
+    apps.router,
     secrets.router,
     disks.router,
     syncs.router,
@@ -80,6 +85,8 @@ def make_app(
     app = bare_app()
     app.state.platform = platform
     app.state.inside = inside
+    app.state.visits = Visits(platform)
+    app.router.routes += [terminal.ROUTE, Mount("/apps", apps.AppProxy())]
     app.state.attempts = Attempts(attempt_limits)
     app.state.reconciler_status = reconciler_status
     app.state.pulses = PulseHub(lambda job_ids: read_pulses(platform, job_ids))

@@ -81,6 +81,13 @@ def _complete(headers: MutableHeaders, request_id: str, path: str) -> None:
         headers.setdefault(name, value)
 
 
+def _is_upload(scope: Scope) -> bool:
+    """What streams on: uploads, and whatever is meant for an app inside an instance."""
+    if scope["path"].startswith("/apps/"):
+        return True
+    return scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"]) is not None
+
+
 class BodyLimit:
     """Refuses a body over the limit, by its declared length or as soon as too much has come."""
 
@@ -89,7 +96,7 @@ class BodyLimit:
         self.bytes_max = bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (scope["method"] == "PUT" and _UPLOAD.fullmatch(scope["path"])):
+        if scope["type"] != "http" or _is_upload(scope):
             await self.app(scope, receive, send)
             return
         declared = Headers(scope=scope).get("content-length", "0")

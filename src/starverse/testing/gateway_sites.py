@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from sqlalchemy import select, update
 
+from starverse.app.auth import TokenRequest, create_token
 from starverse.app.gateway_keys import GatewayKeys, keep_gateway_keys, known_hosts_line
 from starverse.app.identity import Identity
 from starverse.app.instances.launching import LaunchRequest, launch
@@ -26,7 +30,10 @@ from starverse.db.teams import Team
 from starverse.domain.workloads.states import AllocationState, InstanceState
 from starverse.gateway.inside import Inside
 from starverse.gateway.limits import DoorLimits
+from starverse.gateway.rooms import Rooms
 from starverse.gateway.serving import Gateway
+from starverse.http.app import make_app
+from starverse.main import http_settings
 from starverse.testing.plain_sshd import PlainSshd
 from starverse.testing.platforms import fresh_database
 from starverse.testing.worlds import World
@@ -167,6 +174,35 @@ def open_gateway_site(
         site = GatewaySite(world, keys, sshd, inside, gateway, folder, listener.getsockname()[1])
         stack.callback(lambda: site.gateway.close())
         yield site
+
+
+@contextmanager
+def serve_api(site: GatewaySite) -> Iterator[str]:
+    """The site's API on a port of its own, with the ways into its instances; its address."""
+    rooms = Rooms(site.inside)
+    settings = http_settings(make_app(site.platform, inside=rooms), "")
+    settings.timeout_graceful_shutdown = 1
+    server = uvicorn.Server(settings)
+
+    async def run() -> None:
+        try:
+            await server.serve(sockets=[listener])
+        finally:
+            await rooms.close()
+
+    with listen() as listener:
+        thread = threading.Thread(target=lambda: asyncio.run(run()), name="api", daemon=True)
+        thread.start()
+        try:
+            yield f"http://{LISTEN}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def token_of(site: GatewaySite, who: Identity) -> str:
+    """A token of the person's account."""
+    return create_token(site.platform, who, TokenRequest("test")).secret
 
 
 def listen(port: int = 0) -> socket.socket:
