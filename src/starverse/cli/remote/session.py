@@ -28,9 +28,17 @@ def local_now() -> datetime:
 
 
 def replace_process(argv: Sequence[str]) -> int:
-    """Go on as another program, which has this process's streams and whose exit code is the command's."""
+    """Go on as another program, which has this process's streams and whose exit code is the command's.
+
+    Python ignores two signals, and what is ignored stays so in the other program: they are given back first.
+    """
+    import signal
+
     sys.stdout.flush()
     sys.stderr.flush()
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
     os.execvp(argv[0], list(argv))
 
 

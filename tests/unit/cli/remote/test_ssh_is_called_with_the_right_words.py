@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +100,16 @@ def test_scp_has_the_port_in_its_own_spelling_and_folders_too() -> None:
     ]  # fmt: skip
     six = Target("::1", 22, "lab", Path("/k"))
     assert scp_argv(six, "/a:b", "/workspace/", to_instance=True)[-2:] == ["/a:b", "lab@[::1]:/workspace/"]
+
+
+def test_the_program_that_takes_over_ignores_no_signal_that_python_does() -> None:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("this system has no /proc, which tells what is ignored")
+    code = f"from starverse.cli.remote.session import replace_process; replace_process(['cat', '{status}'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (ignored,) = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("SigIgn")]
+    assert int(ignored, 16) & (1 << (signal.SIGPIPE - 1)) == 0
 
 
 def test_an_instance_that_says_nothing_of_ssh_is_reached_as_the_gateway_says() -> None:
