@@ -6,7 +6,7 @@ it takes connections; it has the rights of the workload and no more. It speaks w
 
 ::
 
-    launcher -> agent   check                        all that sshd reads is there
+    launcher -> agent   check                        all that sshd reads is there (it may have been before)
     agent -> launcher   ready                        sshd accepts its configuration
                         failed TEXT                  it does not
                         seen SOURCE AGO DETAIL       evidence of use (activity.py), so many seconds AGO
@@ -81,7 +81,8 @@ class Agent:
 
     def __init__(self, run: str, packages: str, look_seconds: float, *, own_network: bool) -> None:
         self._packages = packages
-        self._config = f"{run}/ssh/sshd_config"
+        self._ssh = f"{run}/ssh"
+        self._config = f"{self._ssh}/sshd_config"
         self._launcher = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
         self._launcher.connect(f"{run}/agent.sock")
         self._poll = select.poll()
@@ -94,7 +95,8 @@ class Agent:
 
     def begin(self) -> bool:
         """Have the configuration checked; answers whether connections can be taken."""
-        if self._launcher.recv(_RECORD_BYTES_MAX) != b"check":
+        made = all(os.access(f"{self._ssh}/{name}", os.R_OK) for name in ("host_key.pub", "host_key"))
+        if not made and self._launcher.recv(100) != b"check":
             return False
         reader, writer = os.pipe()
         try:

@@ -102,14 +102,18 @@ class Interactive:
         self._listener.listen(1)
         if self._owner is not None:
             os.chown(path, self._owner, self._owner)
+        if self._keygen is not None and self._keygen.poll() is not None:
+            self.finish_keys()
 
     def finish_keys(self) -> None:
         """Wait for the host key, without which the agent does not begin."""
-        assert self._keygen is not None
+        if self._keygen is None:
+            return
         key = self._folder.run / "ssh" / "host_key"
         _, said = self._keygen.communicate()
         if self._keygen.returncode != 0 or not key.exists():
             raise StartRefused(f"ssh-keygen: {said.decode(errors='replace').strip()[:200]}")
+        self._keygen = None
         if self._owner is not None:
             os.chown(key, self._owner, self._owner)
 
@@ -143,6 +147,8 @@ class Interactive:
                 record = self._agent.recv(_RECORD_BYTES_MAX)
             except BlockingIOError:
                 return
+            except ConnectionResetError:  # it went without having read all; what it said comes after this
+                continue
             except OSError:
                 record = b""
             if not record:
@@ -190,7 +196,8 @@ class Interactive:
         with contextlib.suppress(BlockingIOError):
             line, _ = self._listener.accept()
             line.setblocking(False)
-            line.send(b"check")
+            with contextlib.suppress(OSError):  # it may have said what is wrong, and gone
+                line.send(b"check")
             self._agent = line
             self._listen_no_more()
 
