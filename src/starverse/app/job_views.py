@@ -19,7 +19,7 @@ from starverse.db.metering import StoredBooks
 from starverse.domain.errors import Invalid, NotFound
 from starverse.domain.money import ZERO, Money, total
 from starverse.domain.pricing.job_quote import Wish, quote_job
-from starverse.domain.pricing.rating import MemberChange, Terms
+from starverse.domain.pricing.rating import HOUR_SECONDS, MemberChange, Terms
 from starverse.domain.recovery.lost_work import lost_work_seconds
 from starverse.domain.sbatch.hostlists import fold_hosts
 from starverse.domain.workloads.reasons import EndCause
@@ -281,7 +281,8 @@ def _hour_price(job: Job, last: Allocation | None, around: _Around, spent: Money
     fabric = last.fabric if last else job.spec.resources.fabric or "eth"
     terms = Terms(job.spec.tariff, model, fabric, members=around.members[job.account_id])
     try:
-        found = quote_job(wish_of(job.spec, terms, spent), around.now, around.books.books)
+        wish = replace(wish_of(job.spec, terms, spent), time_limit_seconds=HOUR_SECONDS)
+        found = quote_job(wish, around.now, around.books.books)  # of the hour alone: the whole is not shown
     except Invalid:
         return None
     return None if found is None else found.hour

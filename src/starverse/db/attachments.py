@@ -132,6 +132,17 @@ def open_of_allocation(connection: Connection, allocation_id: str) -> tuple[Atta
     return _read(connection, (attachments.c.allocation_id == allocation_id) & _is_open())
 
 
+def open_of_allocations(
+    connection: Connection, allocation_ids: Collection[str]
+) -> dict[str, tuple[Attachment, ...]]:
+    """By allocation; those without one are left out."""
+    found: dict[str, list[Attachment]] = {}
+    for some in in_chunks(allocation_ids):
+        for one in _read(connection, attachments.c.allocation_id.in_(some) & _is_open()):
+            found.setdefault(one.allocation_id, []).append(one)
+    return {key: tuple(own) for key, own in found.items()}
+
+
 def open_of_disk(connection: Connection, disk_id: str) -> tuple[Attachment, ...]:
     return _read(connection, (attachments.c.disk_id == disk_id) & _is_open())
 

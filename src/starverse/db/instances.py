@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Connection, Row, Select, delete, func, insert, select, update
 
 from starverse.db.disk_tables import disks, instance_disks
 from starverse.db.instance_tables import (
@@ -24,7 +24,8 @@ from starverse.db.instance_tables import (
 )
 from starverse.db.session import LostRace, traits_of
 from starverse.db.statements import in_chunks
-from starverse.db.tables import allocations, jobs
+from starverse.db.tables import allocations, charges, jobs
+from starverse.domain.money import Money
 from starverse.domain.workloads.idleness import Evidence
 from starverse.domain.workloads.instances import Afterwards, IdleStop, Instance, InstanceSpec, Policy, Restart
 from starverse.domain.workloads.launch import Activity
@@ -308,6 +309,20 @@ def disks_of(connection: Connection, instance_ids: Collection[str]) -> dict[str,
             mount = DiskMount(row.disk_id, row.target, row.read_only)
             found[row.instance_id].append(WantedDisk(row.instance_id, mount, row.name, row.kind.value))
     return {instance_id: tuple(own) for instance_id, own in found.items()}
+
+
+def charged_of(connection: Connection, instance_ids: Collection[str]) -> dict[str, Money]:
+    """What all starts of each instance were charged; those without a charge are left out."""
+    found: dict[str, Money] = {}
+    for some in in_chunks(instance_ids):
+        query = (
+            select(jobs.c.instance_id, func.sum(charges.c.total_micro, type_=BigInteger).label("micro"))
+            .join(charges, charges.c.job_id == jobs.c.id)
+            .where(jobs.c.instance_id.in_(some))
+            .group_by(jobs.c.instance_id)
+        )
+        found |= {row.instance_id: Money(int(row.micro)) for row in connection.execute(query)}
+    return found
 
 
 def forget_disks(connection: Connection, instance_id: str) -> None:

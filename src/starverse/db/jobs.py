@@ -208,17 +208,6 @@ def search(connection: Connection, wanted: Search, limit: int) -> list[Job]:
     return _read(connection, query.order_by(jobs.c.number.desc(), task).limit(limit))
 
 
-def of_instances(connection: Connection, instance_ids: Collection[str]) -> dict[str, list[Job]]:
-    """Every start of these instances, first one first."""
-    found: dict[str, list[Job]] = {instance_id: [] for instance_id in instance_ids}
-    for some in in_chunks(instance_ids):
-        query = _all().where(jobs.c.instance_id.in_(some)).order_by(jobs.c.submitted_at, jobs.c.id)
-        for job in _read(connection, query):
-            if job.instance_id is not None:
-                found[job.instance_id].append(job)
-    return found
-
-
 def open_successor(connection: Connection, checkpoints_id: str) -> Job | None:
     """A job that has not ended and goes on from these checkpoints."""
     waiting = jobs.c.state.in_([JobState.QUEUED, JobState.RUNNING])

@@ -8,27 +8,37 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from starverse.app import job_views
 from starverse.app.identity import Identity
 from starverse.app.instances.finding import find
 from starverse.app.platform import Platform
-from starverse.app.views import JobView, Page
-from starverse.db import accounts, allocations, attachments, disks, instances, jobs, metering, teams
+from starverse.app.running_costs import uncharged
+from starverse.app.views import Page
+from starverse.db import (
+    accounts,
+    allocations,
+    attachments,
+    disks,
+    instances,
+    inventory,
+    jobs,
+    metering,
+    teams,
+)
 from starverse.db.attachments import Attachment
 from starverse.db.instances import IdleClock, WantedDisk
 from starverse.domain.errors import FieldFault, Invalid, NotFound
-from starverse.domain.money import ZERO, Money, total
+from starverse.domain.money import ZERO, Money
 from starverse.domain.pricing.first_hour import cost_of, dearest_pool
-from starverse.domain.pricing.rating import Terms
+from starverse.domain.pricing.price_book import PriceBooks
+from starverse.domain.pricing.rating import MemberChange, Terms
 from starverse.domain.scheduling.fit import pools_asked
+from starverse.domain.scheduling.snapshot import Node
 from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.idleness import Evidence, Idleness, Verdict, judge
 from starverse.domain.workloads.instances import IdleStop, Instance, Policy
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.specs import Resources
-from starverse.domain.workloads.states import AllocationState, InstanceState
-
-_SHOWN = (AllocationState.STARTING, AllocationState.RUNNING, AllocationState.STOPPING, AllocationState.PLACED)
+from starverse.domain.workloads.states import InstanceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +159,7 @@ def activity(platform: Platform, identity: Identity, ref: str) -> tuple[Evidence
     """The evidence behind the idle verdict, source by source; nothing while it does not run."""
     with platform.database.read() as connection:
         found = find(connection, identity, ref)
-        run = _open_run(connection, found)
+        run = _open_runs(connection, [found]).get(found.id)
         return () if run is None else instances.evidence_of(connection, [run.id])[run.id]
 
 
@@ -160,66 +170,76 @@ class _Around:
     policies: dict[str, Policy]
     clocks: dict[str, IdleClock]
     wanted: dict[str, tuple[WantedDisk, ...]]
-    jobs: dict[str, list[Job]]
-    shown: dict[str, JobView]
-    """By job id."""
+    jobs: dict[str, Job]
+    """The present or last start, by job id."""
     runs: dict[str, Allocation]
     attached: dict[str, tuple[Attachment, ...]]
     disk_names: dict[str, tuple[str, str]]
     """Disk id -> its name and kind."""
     evidence: dict[str, tuple[Evidence, ...]]
     """By allocation id."""
+    charged: dict[str, Money]
+    meters: dict[str, metering.Meter]
+    """By allocation id."""
+    members: dict[str, tuple[MemberChange, ...]]
+    """By account id."""
+    declared: set[str]
+    """Cards that are not really there."""
     emails: dict[str, str]
     team_names: dict[str, str]
+    books: PriceBooks
+    kinds: Sequence[Node]
+    now: datetime
 
 
 def _views(platform: Platform, connection: Connection, found: Sequence[Instance]) -> list[InstanceView]:
     around = _read_around(platform, connection, found)
-    now = platform.clock.now()
-    return [_view(platform, connection, instance, around, now) for instance in found]
+    return [_view(platform, instance, around) for instance in found]
 
 
 def _read_around(platform: Platform, connection: Connection, found: Sequence[Instance]) -> _Around:
     ids = [instance.id for instance in found]
-    of_instance = jobs.of_instances(connection, ids)
-    every = [job for own in of_instance.values() for job in own]
-    plain = job_views.plain(platform, connection, every)
-    runs = {instance.id: run for instance in found if (run := _open_run(connection, instance)) is not None}
-    attached = {key: attachments.open_of_allocation(connection, run.id) for key, run in runs.items()}
+    present = jobs.get_many(connection, {i.run_id for i in found if i.run_id is not None})
+    runs = _open_runs(connection, found)
+    run_ids = [run.id for run in runs.values()]
+    people = {i.account_id for i in found} | {job.account_id for job in present.values()}
+    attached = attachments.open_of_allocations(connection, run_ids)
     named = disks.get_many(connection, {a.disk_id for own in attached.values() for a in own})
+    cards = inventory.load_cards(connection, {card for run in runs.values() for card in run.cards})
     return _Around(
         policies=instances.policies_of(connection, ids),
         clocks=instances.idle_clocks(connection, ids),
         wanted=instances.disks_of(connection, ids),
-        jobs=of_instance,
-        shown={view.id: view for view in plain},
+        jobs=present,
         runs=runs,
-        attached=attached,
+        attached={key: attached.get(run.id, ()) for key, run in runs.items()},
         disk_names={disk.id: (disk.name, disk.kind.value) for disk in named.values()},
-        evidence=instances.evidence_of(connection, [run.id for run in runs.values()]),
+        evidence=instances.evidence_of(connection, run_ids),
+        charged=instances.charged_of(connection, ids),
+        meters=metering.load_meters(connection, run_ids),
+        members={account_id: metering.member_changes(connection, account_id) for account_id in people},
+        declared={card.id for card in cards.values() if card.declared},
         emails=accounts.emails_of(connection, {instance.account_id for instance in found}),
         team_names=teams.names_of(connection, {instance.team_id for instance in found}),
+        books=metering.load_books(connection).books,
+        kinds=platform.nodes.kinds(platform.nodes.read(connection)),
+        now=platform.clock.now(),
     )
 
 
-def _open_run(connection: Connection, instance: Instance) -> Allocation | None:
-    if instance.run_id is None:
-        return None
-    found = allocations.of_jobs(connection, [instance.run_id])[instance.run_id]
-    return next((run for run in reversed(found) if run.state in _SHOWN), None)
+def _open_runs(connection: Connection, found: Sequence[Instance]) -> dict[str, Allocation]:
+    """Instance id -> the allocation that its present start holds."""
+    starts = {i.run_id: i.id for i in found if i.run_id is not None}
+    of_jobs = allocations.of_jobs(connection, list(starts))
+    return {starts[job_id]: run for job_id, own in of_jobs.items() for run in own if run.open}
 
 
-def _view(
-    platform: Platform, connection: Connection, instance: Instance, around: _Around, now: datetime
-) -> InstanceView:
+def _view(platform: Platform, instance: Instance, around: _Around) -> InstanceView:
     spec, policy, run = instance.spec, around.policies[instance.id], around.runs.get(instance.id)
-    own = around.jobs[instance.id]
-    job = next((job for job in own if job.id == instance.run_id), None)
-    shown = None if job is None else around.shown[job.id]
-    stands = instance.state in (InstanceState.QUEUED, InstanceState.RUNNING)
-    waits = instance.state is InstanceState.QUEUED and job is not None and not instance.reason
+    job = around.jobs.get(instance.run_id or "")
+    standing = job if instance.state in (InstanceState.QUEUED, InstanceState.RUNNING) else None
+    waits = standing if instance.state is InstanceState.QUEUED and not instance.reason else None
     ready_at = run.ready_at if run is not None else None
-    no_gpu = job is not None and stands and job.spec.tariff is Tariff.NO_GPU
     return InstanceView(
         id=instance.id,
         number=instance.number,
@@ -227,34 +247,41 @@ def _view(
         team=around.team_names.get(instance.team_id, ""),
         account=around.emails.get(instance.account_id, ""),
         state=instance.state,
-        reason=job.reason if waits and job is not None else instance.reason,
-        message=job.message if waits and job is not None else instance.message,
+        reason=instance.reason if waits is None else waits.reason,
+        message=instance.message if waits is None else waits.message,
         image=spec.image_name or None,
         card=spec.card,
         cards=spec.cards,
         fabric=spec.fabric or (run.fabric if run else None),
         zone=spec.zone or (run.zone if run else None),
-        tariff=job.spec.tariff if job is not None and stands else spec.tariff,
-        no_gpu=no_gpu,
+        tariff=spec.tariff if standing is None else standing.spec.tariff,
+        no_gpu=standing is not None and standing.spec.tariff is Tariff.NO_GPU,
         node=run.nodes[0] if run is not None else None,
-        price_hour=shown.price_hour
-        if shown is not None and stands
-        else _price(connection, platform, instance),
-        cost_so_far=total([around.shown[job.id].cost_so_far for job in own]) if own else ZERO,
-        cards_declared=shown is not None and shown.cards_declared,
+        price_hour=_price(instance, standing, run, around),
+        cost_so_far=_cost_so_far(instance, run, around),
+        cards_declared=run is not None and not around.declared.isdisjoint(run.cards),
         disks=_disks(instance, around),
         datasets=spec.datasets,
         secrets=spec.secrets,
         policy=policy_view(policy),
-        idle=_idle(platform, instance, around, now),
+        idle=_idle(platform, instance, around),
         created_at=instance.created_at,
-        started_at=job.submitted_at if job is not None and stands else None,
+        started_at=None if standing is None else standing.submitted_at,
         ready_at=ready_at,
         stops_at=stops_at(policy, ready_at),
         stopped_at=instance.stopped_at,
         release_at=instance.release_at,
         ssh=_ssh(platform, instance),
     )
+
+
+def _cost_so_far(instance: Instance, run: Allocation | None, around: _Around) -> Money:
+    """Charges of all its starts, and what its open run would be charged now."""
+    charged = around.charged.get(instance.id, ZERO)
+    if run is None:
+        return charged
+    open_ = uncharged(run, around.meters.get(run.id), around.members, around.books, around.now)
+    return charged if open_ is None else charged + open_.amount
 
 
 def policy_view(policy: Policy) -> PolicyView:
@@ -292,11 +319,11 @@ def is_warned(clock: IdleClock | None, idle: Idleness) -> bool:
     return clock is not None and clock.warned_at is not None and clock.warned_at > idle.since
 
 
-def _idle(platform: Platform, instance: Instance, around: _Around, now: datetime) -> IdleView | None:
+def _idle(platform: Platform, instance: Instance, around: _Around) -> IdleView | None:
     run = around.runs.get(instance.id)
     evidence = around.evidence.get(run.id, ()) if run is not None else ()
     clock = around.clocks.get(instance.id)
-    found = idleness(platform, around.policies[instance.id], clock, run, evidence, now)
+    found = idleness(platform, around.policies[instance.id], clock, run, evidence, around.now)
     if found is None:
         return None
     verdict = Verdict.WARNED if found.verdict is Verdict.DUE else found.verdict
@@ -317,19 +344,25 @@ def _disks(instance: Instance, around: _Around) -> tuple[DiskView, ...]:
     return tuple(sorted(shown, key=lambda disk: disk.target))
 
 
-def _price(connection: Connection, platform: Platform, instance: Instance) -> Money | None:
-    """An hour of its next start, at the dearest pool that it may land in."""
+def _price(instance: Instance, standing: Job | None, run: Allocation | None, around: _Around) -> Money | None:
+    """An hour of its present start where it is, or of the next one at the dearest pool it may land in."""
     if instance.state is InstanceState.RELEASED:
         return None
-    spec, books = instance.spec, metering.load_books(connection).books
-    now = platform.clock.now()
+    spec = instance.spec
     asked = Resources(card_model=spec.card, cards_per_node=spec.cards, fabric=spec.fabric, zone=spec.zone)
-    kinds = platform.nodes.kinds(platform.nodes.read(connection))
-    pool = dearest_pool(pools_asked(kinds, asked), books.at(now))
+    tariff, cards, account_id = spec.tariff, spec.cards, instance.account_id
+    if standing is not None:
+        tariff, cards, account_id = standing.spec.tariff, standing.spec.cards_priced, standing.account_id
+    pool = dearest_pool(pools_asked(around.kinds, asked), around.books.at(around.now))
+    if run is not None and run.card_model is not None:
+        pool = (run.card_model, run.fabric)
     if pool is None:
         return None
-    members = metering.member_changes(connection, instance.account_id)
-    return cost_of(Terms(spec.tariff, *pool, members=members), spec.cards, now, books)
+    try:
+        terms = Terms(tariff, *pool, members=around.members[account_id])
+        return cost_of(terms, cards, around.now, around.books)
+    except Invalid:
+        return None
 
 
 def _ssh(platform: Platform, instance: Instance) -> SshView:
