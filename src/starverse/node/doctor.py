@@ -13,12 +13,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from starverse.node import fabric_tools
 from starverse.node.cards.nvml import NoDriver, open_nvml
+from starverse.node.doctor_surroundings import (
+    probe_block_disks,
+    probe_internet,
+    probe_plugs,
+    probe_shares,
+)
+from starverse.node.findings import Finding, Health
 from starverse.node.host_setup import find_python_folders
 from starverse.node.images.probes import what_builds
 from starverse.node.instance_agent import SSHD
@@ -35,25 +40,6 @@ PROBE_UID = 65_534
 FREE_DISK_BYTES_WANTED = 10 * 1024**3
 
 
-class Health(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    MISSING = "missing"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One answer: ``name`` is stable, ``what`` says what was found, ``remedy`` is empty where all is well.
-
-    ``missing``: workloads cannot run (or not as asked) without it; ``warn``: they run with less.
-    """
-
-    name: str
-    health: Health
-    what: str
-    remedy: str = ""
-
-
 def examine(data: Path) -> tuple[Finding, ...]:
     """All probes, in the order in which a newcomer should mend things. ``data`` is the data folder."""
     probes: tuple[Callable[[], Finding], ...] = (
@@ -62,6 +48,10 @@ def examine(data: Path) -> tuple[Finding, ...]:
         probe_sandbox,
         probe_python,
         probe_cgroups,
+        lambda: probe_plugs(_try_in_child),
+        probe_block_disks,
+        lambda: probe_internet(_try_in_child),
+        lambda: probe_shares(data),
         probe_cards,
         probe_ssh,
         probe_syncs,

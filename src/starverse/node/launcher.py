@@ -69,7 +69,7 @@ class Launcher:
         self.outputs: LogKeeper | None = None
         self.cards: GrantedCards | None = None
         self.clean_seconds_max = 0.0
-        self.surroundings = Surroundings(spec, folder.path)
+        self.surroundings = Surroundings(spec, folder.path, self._say)
         self.template = TemplateKeeper(spec, folder, self.clock, self._say, self._breathe)
         self.begun_at = self.clock.now()
         self.told_to_end = False
@@ -107,7 +107,7 @@ class Launcher:
         if no_network:
             self.spec = spec = replace(spec, network="none")
             self.custody = Custody(spec, self.folder, self.clock, self._say)
-            self.surroundings = Surroundings(spec, self.folder.path)
+            self.surroundings = Surroundings(spec, self.folder.path, self._say)
             self.surroundings.want(self.desired.plugs)
         driver = find_driver(spec.driver)
         driver.check(spec, host)

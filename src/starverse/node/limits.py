@@ -51,8 +51,6 @@ class Cgroups:
             if not parent:
                 self.refused.append(controller)
                 continue
-            if controller == "blkio" and limits.disk_bytes_per_second is None:
-                continue
             folder = Path(parent) / self._name
             try:
                 folder.mkdir(exist_ok=True)
@@ -119,8 +117,8 @@ def _set_version_1(controller: str, folder: Path, limits: Limits, workspace: str
         _write(folder / "cpu.cfs_quota_us", str(max(1000, int(limits.cpus * 100_000))))
     elif controller == "pids":
         _write(folder / "pids.max", str(limits.processes))
-    elif limits.disk_bytes_per_second is not None:
-        device = _device_of(workspace)
+    elif limits.disk_bytes_per_second is not None:  # without a limit a group of its own has an equal share
+        device = device_of(workspace)
         for direction in ("read", "write"):
             _write(
                 folder / f"blkio.throttle.{direction}_bps_device", f"{device} {limits.disk_bytes_per_second}"
@@ -139,7 +137,7 @@ def _set_version_2(controller: str, folder: Path, limits: Limits, workspace: str
         _write(folder / "pids.max", str(limits.processes))
     elif limits.disk_bytes_per_second is not None:
         speed = limits.disk_bytes_per_second
-        _write(folder / "io.max", f"{_device_of(workspace)} rbps={speed} wbps={speed}")
+        _write(folder / "io.max", f"{device_of(workspace)} rbps={speed} wbps={speed}")
 
 
 def remove_cgroups(folders: list[str], patience_seconds: float = 5.0) -> list[str]:
@@ -229,7 +227,7 @@ def _cgroup_mounts() -> list[tuple[str, str, set[str]]]:
     return found
 
 
-def _device_of(path: str) -> str:
+def device_of(path: str) -> str:
     """The whole disk below the file system of ``path`` as ``major:minor`` (no partition can be throttled)."""
     device = Path(path).stat().st_dev
     name = f"{os.major(device)}:{os.minor(device)}"

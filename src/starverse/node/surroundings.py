@@ -1,7 +1,8 @@
 """What a workload has around its sandbox: disks that come and go, and its network.
 
-A script begins when all that its launch names is there. An instance is ready then: what it begins with
-needs neither.
+A script begins when all that its launch names is there. An instance begins at once: it is ready when its
+disks are there, its network comes some milliseconds after the first that people can do, and where none can
+be had a line in its log says so.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ def missing_network(spec: LaunchSpec, pasta: str) -> str:
 class Surroundings:
     """From the sandbox's first process to its end. Nothing here waits.
 
-    ``are_there``: whether the workload ever had all that its launch names.
+    ``are_there``: whether the workload ever had what it may not be without. ``say`` writes into its log.
     """
 
-    def __init__(self, spec: LaunchSpec, folder: Path) -> None:
+    def __init__(self, spec: LaunchSpec, folder: Path, say: Callable[[str], None]) -> None:
         self._spec = spec
+        self._say = say
         self._workload: Workload | None = None
         self._pasta = ""
         self._entered = self._let_go = self.are_there = False
@@ -61,6 +63,9 @@ class Surroundings:
             self._network.begin(workload.child, workload.child_handle, self._pasta)
             self._plugs.begin(Sandbox(place, workload.entered))
         no_network = self._network.tend(now)
+        if no_network and self._spec.interactive:
+            self._say(no_network)
+            no_network = ""
         self._plugs.tend(now)
         return no_network or ("" if self.are_there else self._look())
 
@@ -84,7 +89,7 @@ class Surroundings:
         """Let the script begin if it may; answers why it never will, ``""`` while it may."""
         assert self._workload is not None
         missing = self._plugs.missing_at_start()
-        self.are_there = missing == "" and self._network.is_there
+        self.are_there = missing == "" and (self._network.is_there or self._spec.interactive)
         if not self._let_go and (self.are_there or self._spec.interactive):
             self._let_go = True
             self._workload.go()

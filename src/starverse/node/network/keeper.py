@@ -51,6 +51,7 @@ class NetworkKeeper:
             self._give_up_at = self._give_up_at or now + MAKING_SECONDS_MAX
             if now > self._give_up_at:
                 self._act.kill()
+                self._act = None
                 return f"no network: pasta did not have it ready in {MAKING_SECONDS_MAX:g} s"
         return ""
 

@@ -161,7 +161,7 @@ def _attribute(kind: int, value: bytes) -> bytes:
     return struct.pack("=HH", 4 + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 
-def is_supported_by_kernel() -> str:
+def kernel_refusal() -> str:
     """Try it in the caller's namespace, which is changed; ``""``, or why not."""
     try:
         reject([ipaddress.ip_network("10.0.0.0/8")], [], [])

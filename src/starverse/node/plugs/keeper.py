@@ -71,6 +71,7 @@ class PlugKeeper:
         self._inside = inside
         self._sandbox: Sandbox | None = None
         self._wanted = {plug.id: plug for plug in wanted}
+        self._has_news = False
         self._first = tuple(self._wanted)
         self._entries: dict[str, Entry] = {}
         self._acts: dict[str, Act] = {}
@@ -81,12 +82,15 @@ class PlugKeeper:
 
     def want(self, plugs: Iterable[Plug]) -> None:
         """All that is to be there from now on."""
-        self._wanted = {plug.id: plug for plug in plugs}
+        wanted = {plug.id: plug for plug in plugs}
+        self._has_news = self._has_news or wanted != self._wanted
+        self._wanted = wanted
 
     def tend(self, now: float) -> None:
         """One look at what has ended and what is to be begun."""
         if self._sandbox is None:
             return
+        self._has_news = False
         for plug_id, act in list(self._acts.items()):
             if (outcome := act.outcome()) is not None:
                 del self._acts[plug_id]
@@ -108,6 +112,8 @@ class PlugKeeper:
 
     def wake_at(self) -> float:
         """When there is something to :meth:`tend` without any of the :meth:`handles`."""
+        if self._has_news and self._sandbox is not None:
+            return 0.0
         times = [max(entry.give_up_at, entry.again_at) for entry in self._entries.values()]
         return min((at for at in times if at), default=float("inf"))
 
