@@ -47,7 +47,8 @@ LIBRARIES_IN: dict[str, frozenset[str]] = {
 """The libraries of other people that an area may import; one that is not named stays out of it.
 
 ``yaml`` reads the price book's text; ``blake3`` and ``numpy`` in ``checkpoint``, ``torch`` in a measurement
-and ``rattler`` in a build of ``node``, only where they are there. ``pydantic_core`` is where pydantic's own pages take its errors from.
+and ``rattler`` in a build of ``node``, only where they are there. ``pydantic_core`` is where pydantic's own
+pages take its errors from.
 """
 
 CLOCKS_AND_WORLD = re.compile(
