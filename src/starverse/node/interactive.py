@@ -178,9 +178,14 @@ class Interactive:
 
     def tell_people(self, line: str) -> None:
         """Show a line in every terminal inside, as far as that goes without waiting."""
-        with self._handing_over, contextlib.suppress(OSError):
-            if self._agent is not None and self.ready:
-                self._agent.send(f"say {line}".encode()[:_SAID_BYTES_MAX])
+        if not self.ready or not self._handing_over.acquire(blocking=False):
+            return
+        try:
+            if self._agent is not None:
+                with contextlib.suppress(OSError):
+                    self._agent.send(f"say {line}".encode()[:_SAID_BYTES_MAX])
+        finally:
+            self._handing_over.release()
 
     def _listen_no_more(self) -> None:
         """One agent calls, before anything else runs inside."""
