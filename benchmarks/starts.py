@@ -1,9 +1,10 @@
 """Benchmark 15, local half: start of a no-op job, reclaim to running elsewhere, what the control plane adds.
 
-A start is the time from handing a launch to the local engine to the first exec of its script, by the
-launcher's own report. Beside each one, in turn, bubblewrap alone: a sandbox with the same namespaces that
-shows ``/usr`` and runs ``true``; and the same with a bare Python in it. Through the whole platform (a server
-of its own, SQLite, HTTP) the same job is timed from the call of the API. Medians.
+A start is the time from handing a launch to the local engine to the first exec of its script, that of an
+instance to the instant at which it takes SSH connections, by the launcher's own report. Beside each one, in
+turn, bubblewrap alone: a sandbox with the same namespaces that shows ``/usr`` and runs ``true``; and the same
+with a bare Python in it. Through the whole platform (a server of its own, SQLite, HTTP) the same job is timed
+from the call of the API. Medians.
 
     python -m benchmarks.starts [--rounds 40] [--jobs 40] [--json]
 """
@@ -32,6 +33,7 @@ from starverse.domain.workloads.launch import Desired, LauncherState
 from starverse.engines.base import Presence
 from starverse.engines.local import LocalEngine
 from starverse.node.cards.declared import DeclaredCards
+from starverse.node.instance_agent import SSHD
 from starverse.testing.launches import build_launch
 
 NUMBER = 15
@@ -87,6 +89,23 @@ def figures_of(samples: Samples, rate: float | None) -> list[Figure]:
     figures = [
         Figure("start of a no-op job, p50", start, "ms", "raw bubblewrap", ms["raw"], at_most=10),
         Figure("start of a no-op job, p50", start, "ms", "bubblewrap with a bare Python", ms["raw python"]),
+        Figure(
+            "start of an instance, SSH accepted, p50",
+            ms["instance"],
+            "ms",
+            "raw bubblewrap",
+            ms["raw"],
+        ),
+        Figure(
+            "start of an instance, SSH accepted, p50", ms["instance"], "ms", "start of a no-op job", start
+        ),
+        Figure(
+            "connection to an instance, sshd's banner, p50",
+            ms["connection"],
+            "ms",
+            "sshd reading no file",
+            ms["sshd"],
+        ),
         Figure("submit to report and clean, p50", ms["whole"], "ms", "raw bubblewrap", ms["raw"]),
         Figure("notice to exit 99, p50", ms["notice"], "ms"),
         Figure("notice to the next job running on its cards, p50", ms["reclaim"], "ms", "start", start),
@@ -112,7 +131,7 @@ class EngineTrial:
         self._news = threading.Event()
         self._count = 0
 
-    def submit(self, script: str) -> tuple[str, float]:
+    def submit(self, script: str, *, interactive: bool = False) -> tuple[str, float]:
         """Hand over a new launch; its id, and when it was handed over."""
         self._count += 1
         spec = build_launch(
@@ -121,6 +140,7 @@ class EngineTrial:
             script=script,
             unix_uid=TEAM_UID if os.geteuid() == 0 else None,
             grace_seconds=30,
+            interactive=interactive,
         )
         begun = time.time()
         self.engine.submit(spec)
@@ -185,6 +205,23 @@ def time_starts(trial: EngineTrial, samples: Samples, rounds: int) -> None:
         samples["whole"].append(time.time() - begun)
         assert state.ready_at is not None
         samples["start"].append(state.ready_at - begun)
+        time_instance(trial, samples)
+
+
+def time_instance(trial: EngineTrial, samples: Samples) -> None:
+    """An instance from its launch to SSH, and one connection into it; sshd alone with an empty configuration."""
+    begun = time.perf_counter()
+    subprocess.run([SSHD, "-T", "-f", "/dev/null"], capture_output=True, check=False)
+    samples["sshd"].append(time.perf_counter() - begun)
+    allocation_id, handed = trial.submit("", interactive=True)
+    samples["instance"].append(trial.until_ready(allocation_id) - handed)
+    begun = time.perf_counter()
+    with trial.engine.open_stream(allocation_id) as line:
+        line.settimeout(PATIENCE_SECONDS)
+        if line.recv(4) != b"SSH-":
+            raise RuntimeError("no sshd at the other end")
+    samples["connection"].append(time.perf_counter() - begun)
+    trial.engine.clean(allocation_id)
 
 
 def time_raw(command: Sequence[str], shown: Sequence[str]) -> float:
