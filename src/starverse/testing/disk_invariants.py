@@ -23,7 +23,7 @@ from starverse.domain.catalog.disks import (
 from starverse.domain.workloads.states import ATTACHMENT_TRANSITIONS, AttachmentState, path
 from starverse.testing.invariants import Broken
 from starverse.testing.plain_price import PlainBook, PlainSize, plain_disk_costs
-from starverse.testing.simulated_world import SimulatedWorld
+from starverse.testing.worlds import World
 
 _OVER = (AttachmentState.REFUSED, AttachmentState.DETACHED)
 
@@ -42,7 +42,7 @@ class DisksSeen:
 class DiskInspector:
     """Looks at the disks of a world after each tick, and at what its fake engine really has."""
 
-    world: SimulatedWorld
+    world: World
     last: DisksSeen | None = None
 
     def tick(self) -> list[Broken]:

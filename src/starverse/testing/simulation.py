@@ -34,6 +34,7 @@ from starverse.domain.workloads.states import JobState
 from starverse.engines.base import EngineUnavailable
 from starverse.reconcilers.leadership import LEASE_SECONDS
 from starverse.testing.crashes import SimulatedCrash
+from starverse.testing.disk_invariants import DiskInspector
 from starverse.testing.instance_invariants import InstanceInspector
 from starverse.testing.invariants import Broken, Inspector
 from starverse.testing.platforms import fresh_database
@@ -74,6 +75,7 @@ class Simulation:
         self.moves = Moves(outcome.seed, world, self.cast)
         self.inspector = Inspector(world)
         self.instances = InstanceInspector(world, self.moves.instances.promised)
+        self.disks = DiskInspector(world)
         self.step = 0
         self.misled_since: datetime | None = None
 
@@ -241,7 +243,7 @@ class Simulation:
             quiet = 0 if len(self.history) > before or self._something_goes_on() else quiet + 1
             if quiet > 2 and not self._skip_to_next_event():
                 break
-        self._check(self.inspector.end())
+        self._check([*self.inspector.end(), *self.disks.end()])
 
     def _something_goes_on(self) -> bool:
         return any(run.claimed and not run.ended for run in self.world.engine.launchers.values())
@@ -263,6 +265,7 @@ class Simulation:
         self._check(self.inspector.tick(done))
         if self.inspector.last is not None:
             self._check(self.instances.tick(self.inspector.last))
+        self._check(self.disks.tick())
 
     def _say(self, what: str) -> None:
         self.history.append(f"{self.step} {self.world.clock.now().isoformat()} {what}")

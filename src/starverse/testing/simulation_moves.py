@@ -19,6 +19,7 @@ from starverse.domain.cluster import NodeReport
 from starverse.domain.money import Money
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
 from starverse.domain.timespan import format_instant
+from starverse.testing.disk_moves import DiskMoves
 from starverse.testing.instance_moves import InstanceMoves
 from starverse.testing.simulated_world import SimulatedWorld
 
@@ -51,6 +52,7 @@ class Moves:
         self.world, self.cast = world, cast
         self.random = random.Random(f"{seed}:moves")
         self.instances = InstanceMoves(seed, world, cast.teams)
+        self.disks = DiskMoves(seed, world, cast.teams, cast.operator, self.instances.known)
         self._reports = {report.node_id: report for report in world.engine.reports}
         self._table: dict[Callable[[], str], float] = {
             self.submit: 40,
@@ -70,6 +72,7 @@ class Moves:
             self.trouble: 4,
             self.set_clock_back: 1,
             **self.instances.table(),
+            **self.disks.table(),
         }
 
     def one(self) -> str:
