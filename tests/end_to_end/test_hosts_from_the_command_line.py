@@ -13,6 +13,8 @@ import socket
 import stat
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -198,6 +200,12 @@ def test_a_port_of_the_host_is_had_here(wang: Person, lab: str) -> None:
     finally:
         forwarding.terminate()
         forwarding.wait(10)
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    link = wang.run("open", lab, "8123").strip()
+    assert browser.open(link, timeout=30).read() == b"served\n"
+    assert browser.open(link.partition("?")[0] + "index.html", timeout=30).read() == b"served\n"
+    with pytest.raises(urllib.error.HTTPError):
+        urllib.request.urlopen(link.partition("?")[0], timeout=30)
 
 
 def test_nobody_else_gets_in(server: LiveServer, wang: Person, lab: str) -> None:
@@ -229,6 +237,18 @@ def test_a_disk_is_plugged_into_a_host_that_runs_and_out_again(wang: Person, lab
     wang.run("disk", "rm", "我的 盘", "--yes")
     wang.run("disk", "restore", "我的 盘")
     assert wang.run("disk", "cp", "我的 盘:answer", "-") == "42\n"
+
+
+def test_a_block_disk_has_one_writer_and_its_data_stay(wang: Person, lab: str) -> None:
+    wang.run("disk", "create", "db", "--kind", "block", "--size", "1GiB", "--yes")
+    wang.run("disk", "attach", "db", lab)
+    wang.run("exec", lab, "--", "sh", "-c", "echo row > /data/db/table && sync")
+    wang.run("launch", "--card", "rtx4090", "--name", "second", "--yes")
+    assert wang.call("disk", "attach", "db", "second").returncode == 5, "it has one writer"
+    wang.run("disk", "detach", "db", lab)
+    wang.run("disk", "attach", "db", "second")
+    assert wang.run("exec", "second", "--", "cat", "/data/db/table") == "row\n"
+    wang.run("rm", "second", "--yes")
 
 
 def test_the_same_files_with_other_cards_without_cards_and_in_a_copy(wang: Person) -> None:

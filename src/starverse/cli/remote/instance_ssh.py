@@ -167,17 +167,36 @@ class App(click.ParamType["str | int"]):
 
 
 @command(
-    "Print an address that opens an app or a port of an instance, and open it in the browser of a terminal.",
+    "Print an address that opens JupyterLab or a port of an instance; at a terminal, open it in a browser.",
     name="open",
-    examples=("open lab jupyter", "open lab 6006 --no-browser"),
+    examples=("open lab jupyter", "open lab 6006 --no-browser", "open lab terminal"),
 )
 @click.argument("name", metavar="INSTANCE")
 @click.argument("app", metavar="jupyter|terminal|PORT", type=App())
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 def open_(session: Session, name: str, app: str | int, no_browser: bool) -> None:
+    shows = not no_browser and not session.json and session.stdout.isatty()
+    if app == "terminal":
+        _open_terminal(session, name, here=shows)
+        return
     link = session.client().instances.app_link(name, app)
     session.emit(dict(link), lambda: link["url"])
     until = when(link.get("expires_at"))
-    session.note("whoever has this address gets in" + (f", until {until}" if until else ""))
-    if not no_browser and not session.json and session.stdout.isatty() and session.browse(link["url"]):
+    session.note("whoever opens this address gets in" + (f"; it is good until {until}" if until else ""))
+    if shows and session.browse(link["url"]):
         session.note("opened in the browser")
+
+
+def _open_terminal(session: Session, name: str, *, here: bool) -> None:
+    """At a terminal that terminal, by ssh; else the address of the WebSocket, for programs that speak it."""
+    if here:
+        _, target = reach(session, name)
+        _go_on_as(session, openssh.ssh_argv(target))
+        return
+    client = session.client()
+    one = client.instances.get(name)
+    if client.settings.socket_path is not None:
+        raise click.UsageError("a WebSocket needs an API at http:// or https://; use starverse ssh")
+    url = f"ws{client.settings.api.removeprefix('http')}/api/v1/instances/{one['id']}/terminal"
+    session.emit({"url": url}, lambda: url)
+    session.note(f"a WebSocket that takes your token; in a terminal: starverse ssh {one['name']}")

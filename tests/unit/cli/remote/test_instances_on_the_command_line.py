@@ -254,6 +254,7 @@ def test_an_address_goes_to_stdout_and_to_a_browser_only_where_somebody_looks(
     assert line.browsed == [url]
     bodies = [seen.json for seen in api.requests("POST", "/instances/lab/app-links")]
     assert bodies == [{"app": "jupyter"}, {"app": 6006}, {"app": 6006}]
+    assert line.run("open", "lab", "terminal").out == f"ws{api.url[4:]}/api/v1/instances/0191-lab/terminal\n"
     for wrong in ("0", "65536", "vim", "６"):
         assert line.run("open", "lab", wrong).code == 2, wrong
 

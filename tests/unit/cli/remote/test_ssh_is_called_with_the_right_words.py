@@ -151,6 +151,12 @@ def test_ssh_knows_the_gateway_by_a_file_of_our_own(api: FakeApi, line: CommandL
     assert stat.S_IMODE(place.stat().st_mode) == 0o600
 
 
+def test_a_terminal_is_opened_here_by_ssh(line: CommandLine) -> None:
+    line.run("open", "lab", "terminal", terminal=True)
+    line.run("open", "lab", "terminal", "--no-browser", terminal=True)
+    assert [argv[-1] for argv in line.became] == ["gpu.example.org"]
+
+
 def test_words_after_the_instance_are_the_commands_and_need_no_dashes(line: CommandLine) -> None:
     line.run("ssh", "-L", "1:localhost:2", "-N", "lab")
     line.run("ssh", "lab", "ls", "-l", "--json")
