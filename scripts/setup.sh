@@ -48,6 +48,10 @@ elif ! can_make_venv "$PYTHON_FOUND"; then
     [ "$PYTHON_FOUND" = /usr/bin/python3 ] && missing="python3-venv" || missing="python$version-venv"
 fi
 command -v bwrap >/dev/null 2>&1 || missing="$missing bubblewrap"   # the sandbox that workloads run in
+has() { PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
+has sshd || missing="$missing openssh-server"   # inside instances, one for each connection
+has ssh || missing="$missing openssh-client"
+has pasta || missing="$missing passt"           # the network of instances
 
 SLURM_PACKAGES="slurmctld slurmd slurm-client slurmrestd munge slurm-wlm-basic-plugins slurm-wlm-jwt-plugin libjwt0"
 for part in "$@"; do
@@ -64,6 +68,10 @@ done
 
 install_missing() {
     export DEBIAN_FRONTEND=noninteractive
+    if ! has sshd && [ ! -e /etc/ssh/sshd_not_to_be_run ]; then # for instances; this machine gets no service by it
+        mkdir -p /etc/ssh && : > /etc/ssh/sshd_not_to_be_run
+        say "openssh-server comes without its service; to have it, remove /etc/ssh/sshd_not_to_be_run"
+    fi
     if [ ! -d /etc/postgresql-common ]; then # no server of its own beside ours
         mkdir -p /etc/postgresql-common/createcluster.d
         echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.d/no-main-cluster.conf
