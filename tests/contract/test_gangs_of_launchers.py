@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from starverse.domain.recovery.causes import EndFacts, end_cause
-from starverse.domain.workloads.launch import NODE_LOST, Desired, LauncherState
+from starverse.domain.workloads.launch import NODE_LOST, Desired, LauncherState, Plug
 from starverse.domain.workloads.reasons import EndCause
 from starverse.engines.folders.leftovers import remove_folders
 from starverse.node import processes
@@ -74,6 +74,17 @@ def python(code: str, name: str) -> str:
 
 
 # -- ranks and what they see
+
+
+def test_a_shared_disk_is_on_every_node(gang: MakeGang, tmp_path: Path) -> None:
+    disk = tmp_path / "disk" / "data"
+    disk.mkdir(parents=True)
+    disk.chmod(0o777)
+    wanted = Plug("p1", "/data/set", "shared", str(disk))
+    made = gang("srun -n2 sh -c 'hostname > /data/set/$SLURM_PROCID'\n", plugs=(wanted,))
+    assert run(made).exit_code == 0, made.log
+    assert [(disk / name).read_text().strip() for name in ("0", "1")] == list(made.names)
+
 
 SEEN = """srun -n5 -l sh -c 'echo rank=$RANK/$SLURM_PROCID local=$LOCAL_RANK/$SLURM_LOCALID node=$NODE_RANK/$SLURM_NODEID \
 world=$WORLD_SIZE/$SLURM_NTASKS nodes=$NNODES/$SLURM_STEP_NUM_NODES each="$SLURM_TASKS_PER_NODE" names=$SLURM_STEP_NODELIST \

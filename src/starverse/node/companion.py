@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from starverse.domain.disk_kind import DiskKind
 from starverse.domain.workloads.launch import LauncherState, LaunchSpec
 from starverse.node.api_proxy import ApiProxy, pass_between
 from starverse.node.binding import bind_cards
@@ -48,6 +49,7 @@ from starverse.node.sandbox import syscalls
 from starverse.node.sandbox.driver import StartRefused
 from starverse.node.sandbox.drivers import find_driver
 from starverse.node.steady_clock import SteadyClock, read_boot_id
+from starverse.node.surroundings import Surroundings
 from starverse.node.unix_sockets import bind_unix
 
 HEARTBEAT_SECONDS = 1.0
@@ -72,6 +74,10 @@ class Companion:
         )
         self._place = companions_place(folder, index)
         self._custody = self._take_custody()
+        shared = tuple(
+            plug for plug in spec.plugs if plug.kind != DiskKind.BLOCK
+        )  # the head is the one writer
+        self._surroundings = Surroundings(replace(spec, plugs=shared), self._place.path, lambda line: None)
         self._cards: GrantedCards | None = None
         self._order = Order()
         self._link: Link | None = None
@@ -209,9 +215,10 @@ class Companion:
         )
         log = os.open(self._place / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            self._custody.start(driver, host, environment, (log, log)).go()
+            workload = self._custody.start(driver, host, environment, (log, log))
         finally:
             os.close(log)
+        self._surroundings.begin(workload, host.pasta)
         if self._proxy is not None:
             self._proxy.serve()
 
@@ -233,15 +240,17 @@ class Companion:
         workload = self._custody.workload
         assert workload is not None
         while True:
-            self._custody.wait([self._beat_at], self._others())
+            self._custody.wait([self._beat_at, self._surroundings.wake_at()], self._others())
             workload.listen()
+            if refusal := self._surroundings.tend(self._clock.now()):
+                raise StartRefused(refusal)
             self._take_agent()
             if self._custody.has_ended():
                 return
             self._step()
 
     def _others(self) -> list[tuple[int, int]]:
-        found = []
+        found = self._surroundings.wait_on()
         if self._link is not None and (link := self._link.wait_on()) is not None:
             found.append(link)
         if self._agents is not None and self._agent is None:
@@ -352,6 +361,7 @@ class Companion:
             outcome["failure"] = GOING_DOWN
         self._state = replace(self._state, **outcome, ended_at=ended_at, phase="ended")
         self._custody.remove_limits()
+        self._surroundings.end(lambda: time.sleep(PAUSE_SECONDS), self._clock.now)
         if self._custody.workload is not None:
             self._look_at_cards()
         if self._proxy is not None:

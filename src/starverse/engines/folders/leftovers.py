@@ -17,6 +17,7 @@ from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup
 from starverse.node.limits import Cgroups, find_cgroups, remove_cgroups
 from starverse.node.logs import finish_outputs
+from starverse.node.network.pasta import unlink
 from starverse.node.preparation import remove_made
 from starverse.node.template_runner import start_act
 
@@ -56,6 +57,7 @@ class LastCopies:
 def end_on_this_host(folder: AllocationFolder) -> None:
     """Processes and control groups that outlived their launcher here; raises :class:`EngineUnavailable` when
     one does not go."""
+    unlink(folder.path)  # what connects its network goes by that, also where it could not be found
     _kill_tagged(folder.path.name)
     _wait_for_disks(folder.path.name)
     _remove_cgroups(folder)
