@@ -114,7 +114,7 @@ OPEN = "(SELECT id FROM allocations WHERE state = 'running' LIMIT 1)"
 def test_a_planted_fault_is_noticed(world: SimulatedWorld, name: str, fault: Fault) -> None:
     inspector = Inspector(world)
     assert inspector.tick() == []
-    inspector = Inspector(world, _last=inspector._last)
+    inspector = Inspector(world, last=inspector.last)
     with world.database.write() as connection:
         fault(world, connection)
     found = {broken.name for broken in inspector.tick()}

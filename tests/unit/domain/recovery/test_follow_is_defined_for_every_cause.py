@@ -115,3 +115,33 @@ def test_reasons_belong_to_the_state() -> None:
         assert isinstance(follow.reason, kind)
         assert not follow.delay_seconds or follow.state is S.QUEUED
         assert not follow.warn_owner or follow.state is S.QUEUED
+
+
+OF_INSTANCES: dict[EndCause, tuple[Answer, Answer]] = {
+    # cause: where it is to start elsewhere, where it is to stay
+    C.COMPLETED: ((S.SUCCEEDED, E.COMPLETED),) * 2,
+    C.USER_CODE: ((S.FAILED, E.EXIT_CODE),) * 2,
+    C.OUT_OF_MEMORY: ((S.FAILED, E.OUT_OF_MEMORY),) * 2,
+    C.TIME_LIMIT: ((S.FAILED, E.TIME_LIMIT),) * 2,
+    C.COST_MAX: ((S.FAILED, E.COST_MAX),) * 2,
+    C.CANCELLED: (CANCELLED,) * 2,
+    C.RECLAIMED: ((S.QUEUED, W.RECLAIMED), NO_REQUEUE),
+    C.NODE_LOST: ((S.QUEUED, W.NODE_LOST), NO_REQUEUE),
+    C.CARD_FAULT: ((S.QUEUED, W.CARD_FAULT), NO_REQUEUE),
+    C.PLATFORM: ((S.QUEUED, W.PLATFORM), NO_REQUEUE),
+    C.MONEY: ((S.FAILED, E.NO_MONEY),) * 2,
+    C.WINDOW: ((S.FAILED, E.NO_MONEY),) * 2,
+    C.START_FAILED: ((S.FAILED, E.START_FAILED),) * 2,
+}
+
+
+@pytest.mark.parametrize("cause", EndCause)
+def test_a_start_of_an_instance_is_tried_once_and_goes_on_elsewhere_only_where_its_owner_wants_that(
+    cause: EndCause,
+) -> None:
+    situations = [JobFacts(exit_code=99, interactive=True, requeue=requeue) for requeue in (True, False)]
+    answers = [what_follows(cause, facts) for facts in situations]
+    assert tuple((answer.state, answer.reason) for answer in answers) == OF_INSTANCES[cause]
+    assert not any(answer.credit_back for answer in answers), "its files are there: nothing was lost"
+    asked = JobFacts(exit_code=1, interactive=True, cancel_requested=True)
+    assert what_follows(cause, asked).state is S.CANCELLED

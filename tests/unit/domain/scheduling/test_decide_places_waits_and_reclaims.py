@@ -360,3 +360,31 @@ def test_a_node_list_longer_than_the_gang_is_refused() -> None:
         Snapshot((a_node("n1"), a_node("n2")), waiting=(a_job("a", 1, nodelist=("n1", "n2")),))
     )
     assert decision.refusals[0].message == "the node list names 2 nodes, the job asks for 1"
+
+
+def test_what_starts_at_once_or_not_at_all_is_refused_by_the_first_decision_that_has_nothing_for_it() -> None:
+    busy = an_allocation("x", a_share("n1", 0, 1, 2, 3, 4, 5, 6), tariff=Tariff.ON_DEMAND)
+    jobs = (replace(a_job("a", 2), at_once=True), replace(a_job("b", 1), at_once=True), a_job("c", 2))
+    decision = decided(Snapshot(EIGHT, (busy,), jobs))
+    assert set(cards(decision)) == {"b"}
+    assert [(r.job_id, r.reason) for r in decision.refusals] == [("a", JobEndReason.NO_CARDS)]
+    assert "2 rtx4090" in decision.refusals[0].message
+    assert wait(decision, "c").reason is not None
+
+
+def test_it_waits_for_cards_that_lower_claims_give_back_for_it() -> None:
+    spot = an_allocation("x", a_share("n1", *range(8)), tariff=Tariff.SPOT)
+    decision = decided(Snapshot(EIGHT, (spot,), (replace(a_job("a", 2), at_once=True),)))
+    assert decision.refusals == () and [r.for_job_id for r in decision.reclaims] == ["a"]
+    assert wait(decision, "a").reason is WaitReason.NO_CARDS
+
+
+def test_a_pause_after_a_lost_race_ends_nothing_that_starts_at_once() -> None:
+    pause = Blocked(WaitReason.PLATFORM, "tried again in a moment", at(15))
+    poor = Blocked(WaitReason.NO_MONEY, "the first hour costs more than there is")
+    jobs = tuple(
+        replace(a_job(name, 1), at_once=True, blocked=why) for name, why in (("a", pause), ("b", poor))
+    )
+    decision = decided(Snapshot(EIGHT, waiting=jobs))
+    assert wait(decision, "a").reason is WaitReason.PLATFORM
+    assert [(r.job_id, r.reason) for r in decision.refusals] == [("b", JobEndReason.NO_MONEY)]
