@@ -54,6 +54,18 @@ def show_block(sandbox: int, source: str, target: str, *, read_only: bool, tag: 
         os.close(handle)
 
 
+def mount_here(source: str, place: str, *, read_only: bool) -> None:
+    """Mount the file system in ``source`` at a folder of the caller's own mount namespace, with which it goes;
+    root's only. Raises as :func:`show_block`."""
+    handle = open_file(source, write=True)
+    try:
+        lock(handle)
+        check_file_system(handle)
+        mount_trees.attach_tree(_mount_loop(handle, read_only), place)
+    finally:
+        os.close(handle)
+
+
 def take_out_block(sandbox: int, source: str, target: str, seconds: float) -> None:
     """Write back, unmount, and see that nobody has the file any more, ``seconds`` after that at most."""
     handle = open_file(source, write=True)
