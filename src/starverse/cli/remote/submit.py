@@ -23,8 +23,8 @@ _GRAMMAR = Grammar(
 _HELP = """Submit a batch script with the folder it is called in.
 
 Every option of sbatch goes through as typed, before or after SCRIPT; our own stand beside them: --tariff
---price-max --cost-max --window --defer-until --dataset --secret --image --checkpoint. Arguments of the
-script follow `--`. SCRIPT `-` reads stdin.
+--price-max --cost-max --window --defer-until --dataset --disk --secret --image --net --checkpoint. Arguments
+of the script follow `--`. SCRIPT `-` reads stdin.
 """
 
 

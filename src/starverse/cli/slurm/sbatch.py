@@ -20,6 +20,7 @@ their values by `starverse submit --lint SCRIPT`. Beside those of Slurm:
   --cost-max=YUAN         stop before the job has cost more
   --window=NAME           run only inside this window of the price book, such as night
   --dataset=NAME          mount at /dataset/NAME
+  --disk=NAME[:/PATH][:ro]  a disk of the team at /data/NAME or PATH
   --secret=NAME           show as the file /run/starverse/secrets/NAME
   --image=IMAGE           run inside this image, shown at /opt/image
   --checkpoint=FOLDER     save this folder of /workspace as a checkpoint by itself
