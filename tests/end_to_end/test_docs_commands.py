@@ -17,6 +17,7 @@ import pytest
 
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
 from starverse.examples.digits import write_digits
+from starverse.testing.live_checks import block_disks_missing
 from starverse.testing.live_database import IN_THE_DATA_FOLDER
 from starverse.testing.live_server import PASSWORD, QUICK, Ground, LiveServer, clean_environment, wait_for
 
@@ -209,6 +210,8 @@ def prepare_images(newcomer: Newcomer) -> dict[str, str]:
 
 def prepare_disks(newcomer: Newcomer) -> dict[str, str]:
     """An instance that runs, and a server that speaks WebDAV and has a paper."""
+    if block_disks_missing():
+        pytest.skip(block_disks_missing())
     store = newcomer.server.make_folder("store")
     (store / "papers").mkdir()
     (store / "papers" / "论文 1.txt").write_text("text")

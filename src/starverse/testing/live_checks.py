@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
+import shutil
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+from starverse.node.plugs import block_disks, fuse_disks
 from starverse.testing.live_server import LiveServer, Person, wait_for
 
 COUNTER = """#SBATCH --time=00:10:00
@@ -25,6 +28,13 @@ echo "end of run $SLURM_RESTART_COUNT"
 """Counts in its log and, after each line, in a file of its folder, until a file ``finish`` lies there."""
 
 _COUNT = re.compile(r"(\d+):(\d+)")
+
+
+def block_disks_missing() -> str:
+    """Why nobody can have a block disk on this machine, ``""``: they can."""
+    if shutil.which("mkfs.ext4", path="/usr/sbin:/sbin") is None:
+        return "mkfs.ext4 is not installed: apt-get install e2fsprogs"
+    return fuse_disks.refusal() if os.geteuid() else block_disks.loop_refusal()
 
 
 def let_finish(person: Person, number: str) -> None:
