@@ -52,6 +52,7 @@ from starverse.reconcilers import (
     attachments,
     checkpoint,
     clone,
+    disk_copies,
     disk_meter,
     disks,
     fabric,
@@ -100,6 +101,7 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
         fabric,
         images,
         disks,
+        disk_copies,
         attachments,
         disk_meter,
     )

@@ -48,7 +48,7 @@ def lab(world: World) -> Identity:
 
 def disk(world: World, who: Identity, name: str = "home", kind: DiskKind = DiskKind.SHARED) -> DiskView:
     made = orders.create_disk(world.platform, who, NewDisk(name, kind, 1))
-    world.run_reconciler("disks")
+    world.follow_disks()
     return made
 
 
@@ -318,10 +318,10 @@ def test_a_block_disk_grows_and_is_copied_while_nobody_has_it(world: World, lab:
     orders.change_disk(world.platform, lab, "home", orders.DiskChange(gib=2), None)
     with pytest.raises(Conflict, match="being grown"):
         attach(world, lab, "home", "box")
-    world.run_reconciler("disks")
+    world.follow_disks()
     assert world.engine.storage.trees[made.id].tree.gib == 2
     snapshots.order_snapshot(world.platform, lab, "home", "before", None)
     with pytest.raises(Conflict, match="snapshot of it is being made"):
         attach(world, lab, "home", "box")
-    world.run_reconciler("disks")
+    world.follow_disks()
     attach(world, lab, "home", "box")

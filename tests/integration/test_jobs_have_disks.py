@@ -28,7 +28,7 @@ def lab(world: World) -> Identity:
     who = world.team("lab")
     for name, kind_ in [("home", DiskKind.SHARED), ("my data", DiskKind.BLOCK)]:
         orders.create_disk(world.platform, who, NewDisk(name, kind_, 1))
-    world.run_reconciler("disks")
+    world.follow_disks()
     return who
 
 

@@ -14,7 +14,7 @@ from starverse.testing.http_sites import Person, Site
 def owner(site: Site) -> Person:
     person = site.register()
     person.post("/disks", {"name": "home", "gib": 5})
-    site.world.run_reconciler("disks")
+    site.world.follow_disks()
     return person
 
 
@@ -29,13 +29,13 @@ def names(owner: Person) -> list[tuple[str, str]]:
 def test_a_disk_begins_as_a_snapshot_of_another(site: Site, owner: Person) -> None:
     storage(site, owner).content = "as it was"
     made = owner.post("/disks/home/snapshots", {"name": "before"})
-    site.world.run_reconciler("disks")
+    site.world.follow_disks()
     storage(site, owner).content = "changed"
     assert names(owner) == [("before", "made")]
 
     body = {"name": "again", "gib": 5, "from_snapshot": made["id"]}
     owner.post("/disks", body)
-    site.world.run_reconciler("disks")
+    site.world.follow_disks()
     assert storage(site, owner, "again").content == "as it was"
     assert owner.get("/disks/again")["made_from"] == made["id"]
     wrong = owner.client.post("/api/v1/disks", json={**body, "name": "b", "kind": "block"})
@@ -48,10 +48,10 @@ def test_a_name_is_had_once_and_is_free_again_once_dropped(site: Site, owner: Pe
     owner.post("/disks/home/snapshots", {"name": "one"})
     assert owner.client.post("/api/v1/disks/home/snapshots", json={"name": "one"}).status_code == 409
     assert owner.client.delete("/api/v1/disks/home/snapshots/one").status_code == 409, "it is being made"
-    site.world.run_reconciler("disks")
+    site.world.follow_disks()
     assert owner.client.delete("/api/v1/disks/home/snapshots/one").status_code == 204
     assert owner.client.delete("/api/v1/disks/home/snapshots/one").status_code == 404
-    site.world.run_reconciler("disks")
+    site.world.follow_disks()
     assert storage(site, owner).snapshots == {}
     owner.post("/disks/home/snapshots", {"name": "one"})
 
@@ -68,7 +68,7 @@ def test_a_repeated_order_is_one_snapshot(site: Site, owner: Person) -> None:
 def test_a_copy_that_fails_says_why_and_can_be_dropped(site: Site, owner: Person) -> None:
     site.world.engine.storage.fails["take_snapshot"] = "train.log kept changing while it was copied"
     owner.post("/disks/home/snapshots", {"name": "one"})
-    site.world.run_reconciler("disks")
+    site.world.follow_disks()
     (failed,) = owner.get("/disks/home/snapshots")["items"]
     assert (failed["state"], "kept changing" in failed["message"]) == ("failed", True)
     assert owner.client.delete("/api/v1/disks/home/snapshots/one").status_code == 204
@@ -90,16 +90,16 @@ def test_a_schedule_makes_them_in_the_local_night_and_keeps_the_newest(site: Sit
     for _ in range(4):
         site.clock.advance(days=1)
         for _ in range(2):
-            site.world.run_reconciler("disks")
-            site.world.run_reconciler("disks")
+            site.world.follow_disks()
+            site.world.follow_disks()
     found = [name for name, state in names(owner) if state == "made"]
     assert found[0] == "mine"
     assert [name[:18] for name in found[1:]] == ["scheduled-20260313", "scheduled-20260314"]
     assert len(storage(site, owner).snapshots) == 3
 
     site.clock.advance(days=20)  # a server that was away makes one, not twenty
-    site.world.run_reconciler("disks")
-    site.world.run_reconciler("disks")
+    site.world.follow_disks()
+    site.world.follow_disks()
     assert len([one for one in names(owner) if one[0].startswith("scheduled")]) == 2
     off = owner.client.patch("/api/v1/disks/home", json={"snapshot_schedule": ""}).json()
     assert (off["snapshot_schedule"], off["snapshot_due_at"]) == (None, None)

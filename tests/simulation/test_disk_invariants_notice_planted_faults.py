@@ -30,7 +30,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         lab = world.team("lab")
         orders.create_disk(world.platform, lab, NewDisk(LARGE, DiskKind.SHARED, 200))
         orders.create_disk(world.platform, lab, NewDisk(BLOCK, DiskKind.BLOCK, 1))
-        world.run_reconciler("disks")
+        world.follow_disks()
         for name, disks in (("a", (DiskWish(LARGE), DiskWish(BLOCK))), ("b", ())):
             world.plan(name, FakeRun(run_seconds=float("inf")))
             launch(world.platform, lab, LaunchRequest("rtx4090", 1, name=name, disks=disks, idle_stop="off"))

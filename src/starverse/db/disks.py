@@ -173,12 +173,14 @@ def get_many(connection: Connection, disk_ids: Collection[str]) -> dict[str, Dis
     return {disk.id: disk for some in in_chunks(disk_ids) for disk in _read(connection, disks.c.id.in_(some))}
 
 
-def unmade(connection: Connection, limit: int) -> tuple[Disk, ...]:
-    """Disks whose storage is not as asked for: not made yet, or of another size."""
-    due = (disks.c.state == DiskState.MAKING) | (
-        (disks.c.state == DiskState.READY) & (disks.c.made_gib != disks.c.gib)
-    )
-    return _read(connection, due, limit)
+def unmade(connection: Connection, limit: int, *, copied: bool) -> tuple[Disk, ...]:
+    """Disks whose storage is not as asked for. ``copied``: those that begin as a snapshot and are not made
+    yet; else those that begin empty, and those of another size."""
+    making = disks.c.state == DiskState.MAKING
+    if copied:
+        return _read(connection, making & disks.c.made_from.is_not(None), limit)
+    resized = (disks.c.state == DiskState.READY) & (disks.c.made_gib != disks.c.gib)
+    return _read(connection, (making & disks.c.made_from.is_(None)) | resized, limit)
 
 
 def is_made_from(connection: Connection, snapshot_id: str) -> bool:

@@ -118,7 +118,7 @@ class DiskStore(Protocol):
         ...
 
     def take_snapshot(self, tree: DiskTree, snapshot_id: str) -> int:
-        """Copy a disk whole; the bytes copied. A block disk must not be written meanwhile."""
+        """Copy a disk whole; the bytes that the copy takes. A block disk must not be in use."""
         ...
 
     def remove_snapshot(self, disk_id: str, snapshot_id: str) -> None:

@@ -1,8 +1,8 @@
 """Disks: storage follows what is recorded of them.
 
-Target set: the bytes of a disk are there, in the size asked for, if and only if it is ready, or deleted for
-less than seven days; those of a snapshot if and only if it was ordered, or its disk's schedule named it, and
-it was not removed since.
+Target set: a disk that begins empty is there, and has the size asked for, if and only if it was ordered; a
+snapshot is ordered if and only if its disk's schedule named this time; a disk is purged if and only if it was
+deleted seven days ago. Nothing here takes as long as there are bytes: that is for ``disk_copies``.
 """
 
 from __future__ import annotations
@@ -18,4 +18,4 @@ def make(platform: Platform) -> Reconciler:
     def act() -> str:
         return ", ".join(follow(platform))
 
-    return Reconciler("disks", "make, grow, copy and remove disks as ordered", PERIOD_SECONDS, act)
+    return Reconciler("disks", "make, grow and purge disks as ordered", PERIOD_SECONDS, act)

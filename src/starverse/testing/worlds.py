@@ -132,6 +132,11 @@ class World:
         """One round of one reconciler; what it says it did."""
         return next(r for r in self.reconcilers if r.name == name).act()
 
+    def follow_disks(self) -> None:
+        """Storage does all that was ordered of disks."""
+        self.run_reconciler("disks")
+        self.run_reconciler("disk_copies")
+
     def round(self) -> None:
         """Every reconciler once. A lost race or an engine that is away waits for the next round."""
         for reconciler in self.reconcilers:

@@ -111,7 +111,7 @@ def create_disk(platform: Platform, identity: Identity, wanted: NewDisk) -> Disk
         return view_of(connection, platform, disk)
 
     made = _naming(wanted.name, lambda: platform.database.write_retrying(act))
-    platform.wakeups.wake("disks")
+    platform.wakeups.wake("disks", "disk_copies")
     return made
 
 
@@ -152,7 +152,7 @@ def change_disk(
         return view_of(connection, platform, changed)
 
     changed = _naming(wanted.name or "", lambda: platform.database.write_retrying(act))
-    platform.wakeups.wake("disks")
+    platform.wakeups.wake("disks", "disk_copies")
     return changed
 
 

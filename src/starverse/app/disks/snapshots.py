@@ -65,7 +65,7 @@ def order_snapshot(
         ordered = platform.database.write_retrying(act)
     except IntegrityError as taken:
         raise Conflict(f"The disk has a snapshot {name!r} already.") from taken
-    platform.wakeups.wake("disks")
+    platform.wakeups.wake("disk_copies")
     return ordered
 
 
@@ -90,7 +90,7 @@ def remove_snapshot(platform: Platform, identity: Identity, ref: str, snapshot_r
         drop(connection, snapshot, platform.clock.now())
 
     platform.database.write_retrying(act)
-    platform.wakeups.wake("disks")
+    platform.wakeups.wake("disk_copies")
 
 
 def drop(connection: Connection, snapshot: Snapshot, now: datetime) -> None:

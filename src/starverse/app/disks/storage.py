@@ -41,21 +41,32 @@ MEASURED_IN_A_ROUND = 5
 
 
 def follow(platform: Platform) -> list[str]:
-    """One round over what is not as recorded; what was done, in words."""
+    """One round over what is quickly made so, whatever its size; what was done, in words."""
     now = platform.clock.now()
     with platform.database.read() as connection:
-        unmade = disks.unmade(connection, BATCH)
-        copies = snapshots.unmade(connection, BATCH)
+        unmade = disks.unmade(connection, BATCH, copied=False)
         expired = disks.deleted_before(connection, now - timedelta(days=RESTORE_DAYS), BATCH)
-        purged = disks.to_remove(connection, BATCH)
-        dropped = snapshots.to_remove(connection, BATCH)
         due = disks.with_due_snapshot(connection, now, BATCH)
     round_ = Round()
     round_.act_on(unmade, lambda disk: _have(platform, disk))
     round_.act_on(due, lambda disk: _order_due(platform, disk))
-    round_.act_on(copies, lambda snapshot: _copy(platform, snapshot))
     round_.act_on(expired, lambda disk: _purge(platform, disk))
-    round_.act_on([*purged, *expired], lambda disk: _remove(platform, disk.id))
+    if due or expired:
+        platform.wakeups.wake("disk_copies")
+    return round_.end()
+
+
+def follow_bytes(platform: Platform) -> list[str]:
+    """One round over what takes as long as there are bytes: copying and deleting. What was done, in words."""
+    with platform.database.read() as connection:
+        unmade = disks.unmade(connection, BATCH, copied=True)
+        copies = snapshots.unmade(connection, BATCH)
+        purged = disks.to_remove(connection, BATCH)
+        dropped = snapshots.to_remove(connection, BATCH)
+    round_ = Round()
+    round_.act_on(unmade, lambda disk: _have(platform, disk))
+    round_.act_on(copies, lambda snapshot: _copy(platform, snapshot))
+    round_.act_on(purged, lambda disk: _remove(platform, disk.id))
     round_.act_on(dropped, lambda snapshot: _remove_snapshot(platform, snapshot))
     return round_.end()
 
@@ -197,7 +208,6 @@ def _order_due(platform: Platform, disk: Disk) -> str:
                 asked_at=now,
             ),
         )
-        platform.wakeups.wake("disks")
         return f"a snapshot of disk {disk.name} is due"
 
     return platform.database.write_retrying(act)

@@ -55,18 +55,11 @@ class FolderDisks:
 
     def take_snapshot(self, tree: DiskTree, snapshot_id: str) -> int:
         place = self._snapshots / tree.disk_id / snapshot_id
-        copied = 0
-
-        def fill(aside: Path) -> None:
-            nonlocal copied
-            copied = _copy(self._disks / tree.disk_id, aside, tree.kind)
-
         with _in_our_words():
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if place.is_dir():  # made before, and not recorded
-                return measure(place).bytes
-            _whole(place, fill)
-        return copied
+            if not place.is_dir():  # else it was made before, and not recorded
+                _whole(place, lambda aside: _copy(self._disks / tree.disk_id, aside, tree.kind))
+            return measure(place).bytes
 
     def remove_snapshot(self, disk_id: str, snapshot_id: str) -> None:
         with _in_our_words():
@@ -112,10 +105,11 @@ class FolderDisks:
             os.chown(inner, tree.unix_uid, tree.unix_uid, follow_symlinks=False)
 
 
-def _copy(source: Path, target: Path, kind: DiskKind) -> int:
+def _copy(source: Path, target: Path, kind: DiskKind) -> None:
     if kind is DiskKind.SHARED:
-        return copy_tree(source / SHARED, target / SHARED)
-    return copy_block_file(source / BLOCK, target / BLOCK)
+        copy_tree(source / SHARED, target / SHARED)
+    else:
+        copy_block_file(source / BLOCK, target / BLOCK)
 
 
 def _whole(place: Path, fill: Callable[[Path], None]) -> None:
