@@ -36,6 +36,7 @@ BENCHMARKS = (
     Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
     Benchmark("metering_and_bill", 14, "metering of card-minutes, a bill over all jobs", "philly"),
     Benchmark("starts", 15, "start, reclaim, and what the control plane adds, on the local engine"),
+    Benchmark("neighbours", 15, "what a neighbour that writes flat out leaves of a workload's rate"),
     Benchmark("hot_plug", 15, "disks into running sandboxes and out, a network's cost to a start"),
     Benchmark(
         "scale", 15, "cost of a round and of a job as the cluster grows, fake engine", "philly/jobs.csv.gz"

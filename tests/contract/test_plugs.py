@@ -13,16 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from starverse.domain.workloads.launch import LaunchSpec, Plug
+from starverse.domain.workloads.launch import Desired, LaunchSpec, Plug
 from starverse.engines.folders.leftovers import LastCopies
+from starverse.engines.local import LocalEngine
 from starverse.engines.local.cleaning import clean_up
 from starverse.node import processes
+from starverse.node.cards.declared import DeclaredCards
 from starverse.node.folder import AllocationFolder
 from starverse.node.plugs import block_disks
 from starverse.node.plugs.keeper import DETACH_SECONDS
 from starverse.testing.launcher_platforms import (
     OBEYING,
     PLATFORM_KINDS,
+    TEAM_UID,
     WITH_DEVICES,
     NotHere,
     Platform,
@@ -31,6 +34,7 @@ from starverse.testing.launcher_platforms import (
     own,
     wait_for,
 )
+from starverse.testing.launches import build_launch
 
 
 @pytest.fixture(params=PLATFORM_KINDS)
@@ -365,22 +369,48 @@ def test_a_launcher_killed_in_the_middle_leaves_nothing(
     assert platform.state(spec).exit_code == 0
 
 
-def test_two_hundred_plugs_in_a_row_leave_nothing(platform: Platform, running: LaunchSpec) -> None:
-    folder, launcher = make_folder(platform, "home"), platform.started[-1].pid
-    before = launcher_holds(launcher)
-    for number in range(200):
-        plug_id = f"p{number}"
-        platform.want(
-            running, plugs=(plug(folder, f"/data/d{number % 7}/x", plug_id, read_only=number % 2 == 1),)
-        )
-        wait_plug(platform, running, "attached", plug_id)
-    platform.want(running, plugs=())
-    wait_plug(platform, running, "detached", "p199")
-    assert ask(running, "ls -A /data; grep -c ' /data/' /proc/self/mountinfo") == "0\nexit 1"
-    assert launcher_holds(launcher) == before
-    assert len(platform.state(running).plugged) <= 70
+def test_two_hundred_plugs_in_a_row_leave_nothing(tmp_path: Path) -> None:
+    """Through an engine, by the channel; in turn read-only, and at seven places."""
+    data, folder = tmp_path / "engine", tmp_path / "disk" / "data"
+    folder.mkdir(parents=True)
+    data.mkdir()
+    uid = TEAM_UID if os.geteuid() == 0 else None
+    engine = LocalEngine(data, DeclaredCards("rtx4090:2"))
+    spec = build_launch(data, own("many"), script=OBEYING, unix_uid=uid)
+    engine.start()
+
+    def seen() -> dict[str, str]:
+        state = engine.observe([spec.allocation_id])[spec.allocation_id].state
+        return {} if state is None else {entry.id: entry.state for entry in state.plugged}
+
+    try:
+        engine.submit(spec)
+        folder_of = AllocationFolder(spec.folder)
+        wait_for(lambda: (state := folder_of.read_state()) is not None and state.ready_at is not None)
+        facts = (folder_of / "claim.lock").stat()
+        launcher = processes.find_lock_holder(facts.st_dev, facts.st_ino)
+        assert launcher is not None
+        before = launcher_holds(launcher)
+        for number in range(200):
+            name = f"p{number}"
+            wanted = plug(folder, f"/data/d{number % 7}/x", name, read_only=number % 2 == 1)
+            engine.steer(spec.allocation_id, Desired(plugs=(wanted,)))
+            wait_for(lambda name=name: seen().get(name) == "attached", what=name)  # type: ignore[misc]
+        engine.steer(spec.allocation_id, Desired(plugs=()))
+        wait_for(lambda: seen().get("p199") == "detached")
+        assert ask(spec, "ls -A /data; grep -c ' /data/' /proc/self/mountinfo") == "0\nexit 1"
+        assert launcher_holds(launcher) == before
+        assert len(seen()) <= 70
+    finally:
+        engine.clean(spec.allocation_id)
+        engine.close()
 
 
 def launcher_holds(pid: int) -> tuple[int, list[int]]:
-    """How many descriptors, and which children."""
-    return len(list(Path(f"/proc/{pid}/fd").iterdir())), processes.find_descendants(pid)
+    """How many descriptors, and which children but those that come and go inside."""
+    children = [
+        child
+        for child in processes.find_descendants(pid)
+        if Path(f"/proc/{child}/comm").exists() and "sleep" not in Path(f"/proc/{child}/comm").read_text()
+    ]
+    return len(list(Path(f"/proc/{pid}/fd").iterdir())), children
