@@ -16,11 +16,16 @@ import traceback
 
 from starverse.node.launcher import main as launch
 
+DRIVER = "/proc/driver/nvidia"
+
 
 def serve(commands: int) -> None:
     """Read folders, one a line, until the input ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # launchers are nobody's zombies
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.path.isdir(DRIVER):  # noqa: PTH112  (launchers will ask it for their cards)
+        with contextlib.suppress(ImportError):
+            import pynvml  # noqa: F401
     gc.collect()
     gc.freeze()
     received = b""
