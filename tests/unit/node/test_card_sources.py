@@ -24,10 +24,16 @@ def test_one_declared_node_per_entry_and_every_card_says_so() -> None:
     assert all(card.declared for node in nodes for card in node.cards)
     assert len({card.card_id for node in nodes for card in node.cards}) == 12
     assert nodes[1].cards[0].memory_bytes == 40 * GIB
+    assert {node.driver for node in nodes} == {""}
+
+
+def test_a_declared_node_says_the_driver_it_is_given() -> None:
+    nodes = DeclaredCards("rtx4090:8@550.54.14,a100-40g:4").probe()
+    assert [node.driver for node in nodes] == ["550.54.14", ""]
 
 
 @pytest.mark.parametrize(
-    "text", ["", "rtx4090", "rtx4090:0", "rtx4090:65", "RTX 4090:8", "rtx4090:8,,", ":8"]
+    "text", ["", "rtx4090", "rtx4090:0", "rtx4090:65", "RTX 4090:8", "rtx4090:8,,", ":8", "rtx4090:8@", "t4:1@new"]
 )
 def test_a_wrong_declaration_is_named(text: str) -> None:
     with pytest.raises(Invalid) as caught:
@@ -110,18 +116,21 @@ def test_nvml_with_nothing_but_uuids_still_reports_its_cards() -> None:
         ("GPU-1", "unknown", True, False),
     ]
     assert node.links == ()
+    assert node.driver == ""
     assert node.up
 
 
 def test_nvml_reads_names_memory_links_and_faults() -> None:
     nvml = FakeNvml(
         nvmlDeviceGetName=lambda _: b"NVIDIA A100-SXM4-40GB",
+        nvmlSystemGetDriverVersion=lambda: b"550.54.14",
         nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(total=40 * GIB),
         nvmlDeviceGetP2PStatus=lambda *_: 0,
         nvmlDeviceGetRemappedRows=lambda handle: (0, 0, 0, handle),
     )
     (node,) = NvmlCards(nvml, node_id="n1").probe()
     assert [card.model for card in node.cards] == ["a100-40g", "a100-40g"]
+    assert node.driver == "550.54.14"
     assert [(link.a, link.b, link.quality) for link in node.links] == [(0, 1, 100)]
     assert [card.healthy for card in node.cards] == [True, False]
     assert "replacing" in node.cards[1].message
