@@ -147,6 +147,8 @@ def test_ports_are_forwarded_in_both_directions(line: SshLine, tmp_path: Path) -
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        proxy = free.getsockname()[1]
     out_here = socket.create_server(("127.0.0.1", 0))
     with out_here:
         port = out_here.getsockname()[1]
@@ -157,7 +159,7 @@ def test_ports_are_forwarded_in_both_directions(line: SshLine, tmp_path: Path) -
             "-L",
             f"{tmp_path}/web:127.0.0.1:21177",
             "-D",
-            "127.0.0.1:21178",
+            f"127.0.0.1:{proxy}",
         )
         tunnel = line.begin(options=(*forwards, "-R", f"21179:127.0.0.1:{port}"))
         try:
@@ -173,7 +175,7 @@ def test_ports_are_forwarded_in_both_directions(line: SshLine, tmp_path: Path) -
                 "-L",
             )
             proxied = subprocess.run(
-                [*page, "--socks5-hostname", "127.0.0.1:21178", "http://127.0.0.1:21177/page"],
+                [*page, "--socks5-hostname", f"127.0.0.1:{proxy}", "http://127.0.0.1:21177/page"],
                 capture_output=True,
                 check=False,
             )
