@@ -46,6 +46,7 @@ BENCHMARKS = (
     Benchmark(
         "slurm_replay", 15, "arrivals of a trace on a real Slurm, every invariant", "philly/jobs.csv.gz"
     ),
+    Benchmark("gateway", 15, "SSH through the gateway beside plain sshd: sign-in, throughput, round trip"),
     Benchmark("cli_cold_start", 15, "cold start of the command line beside sky and dstack"),
 )
 

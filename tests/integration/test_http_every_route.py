@@ -63,6 +63,7 @@ OWN = {
 
 
 INSTANCE_BODIES = {"resize": {"cards": 1}, "extend": {"days": 1}, "save-image": {"name": "mine"}}
+APP_LINK = {"app": 6006}
 
 
 def routes() -> Iterator[tuple[str, RouteContext]]:
@@ -183,6 +184,8 @@ def test_what_belongs_to_another_team_answers_404_on_every_route(
             body = INSTANCE_BODIES.get(path.partition(":")[2], {})
         if path.endswith("/syncs") and method == "POST":
             body = {"direction": "pull", "remote": ":http,url='http://127.0.0.1':"}
+        if path.endswith("/app-links"):
+            body = APP_LINK
         answer = stranger.client.request(method, target, json=body)
         assert answer.status_code == 404, f"{method} {path}: {answer.status_code} {answer.text}"
         if method != "HEAD":

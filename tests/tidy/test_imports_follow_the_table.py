@@ -27,7 +27,7 @@ LIBRARIES_IN: dict[str, frozenset[str]] = {
     "app": frozenset(
         {"sqlalchemy", "argon2", "limits", "uuid_utils", "structlog", "blake3", "cronsim", "cryptography"}
     ),
-    "gateway": frozenset({"asyncssh", "limits", "structlog"}),
+    "gateway": frozenset({"asyncssh", "limits", "structlog", "uvloop"}),
     "http": frozenset(
         {
             "fastapi",
@@ -47,8 +47,8 @@ LIBRARIES_IN: dict[str, frozenset[str]] = {
 """The libraries of other people that an area may import; one that is not named stays out of it.
 
 ``yaml`` reads the price book's text; ``blake3`` and ``numpy`` in ``checkpoint``, ``torch`` in a measurement
-and ``rattler`` in a build of ``node``, only where they are there. ``pydantic_core`` is where pydantic's own
-pages take its errors from.
+and ``rattler`` in a build of ``node``, ``uvloop`` in ``gateway``, only where they are there.
+``pydantic_core`` is where pydantic's own pages take its errors from.
 """
 
 CLOCKS_AND_WORLD = re.compile(

@@ -85,7 +85,8 @@ class Gateway:
         self._readers.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
@@ -179,3 +180,13 @@ class Gateway:
         except Exception as error:
             log.error("the gateway cannot look up its visits", exc_info=error)
             return {}
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is there: what comes into instances costs a third less with it."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -34,13 +34,6 @@ _PATH = re.compile(r"/apps/([0-9a-f-]{36})/([1-9][0-9]{0,4})(/.*)?", re.DOTALL)
 router = APIRouter(tags=["instances"])
 
 
-async def get_inside(request: Request) -> InsideInstances:
-    inside: InsideInstances | None = request.app.state.inside
-    if inside is None:
-        raise Unreachable("There are no ways into instances here.")
-    return inside
-
-
 def find_app(ref: str, body: AppLinkIn, platform: PlatformDep, identity: TeamCaller) -> Any:
     """Authorise and find the port, in a thread."""
     return app_links.find_app(platform, identity, ref, body.app)
@@ -51,11 +44,10 @@ async def make_app_link(
     request: Request,
     platform: PlatformDep,
     wanted: Annotated[Any, Depends(find_app)],
-    inside: Annotated[InsideInstances, Depends(get_inside)],
 ) -> AppLinkOut:
     """A link that opens JupyterLab (started if need be) or a port of a running instance in a browser; it has
     to be opened within a minute, and then lets that browser in for twelve hours."""
-    link = await app_links.make_link(platform, wanted, inside)
+    link = await app_links.make_link(platform, wanted, _inside(request))
     return AppLinkOut.of(link, url=origin_of(request) + link.path)
 
 
@@ -143,10 +135,7 @@ class AppProxy:
 
     async def _open(self, connection: HTTPConnection, visit: AppVisit) -> tuple[Any, Place]:
         visits: Visits = connection.app.state.visits
-        inside: InsideInstances | None = connection.app.state.inside
         allocation_id = await visits.allocation_of(visit.visit)
-        if inside is None:
-            raise Unreachable("There are no ways into instances here.")
         place = Place(
             origin=origin_of(connection),
             prefix=visit.prefix,
@@ -155,7 +144,14 @@ class AppProxy:
             whole_path=visit.whole_path,
             authorization=visit.authorization,
         )
-        return await inside.open_port(allocation_id, visit.port), place
+        return await _inside(connection).open_port(allocation_id, visit.port), place
+
+
+def _inside(connection: HTTPConnection) -> InsideInstances:
+    inside: InsideInstances | None = connection.app.state.inside
+    if inside is None:
+        raise Unreachable("There are no ways into instances here.")
+    return inside
 
 
 def _asked(scope: Scope) -> tuple[str, int, str]:

@@ -77,16 +77,21 @@ class PlainSshd:
     def open_stream(self, _allocation_id: str, _kind: str = "ssh") -> socket.socket:
         """As the engine's."""
         ours, theirs = socket.socketpair()
-        with theirs, self._lock:
+        with theirs:
+            self.start_on(theirs)
+        return ours
+
+    def start_on(self, line: socket.socket) -> None:
+        """An ``sshd -i`` on a connection, which the caller may close then."""
+        with self._lock:
             process = subprocess.Popen(
                 self.command("-i", "-f", str(self.folder / "sshd_config")),
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
+                stdin=line.fileno(),
+                stdout=line.fileno(),
                 start_new_session=True,
                 **self.identity(),
             )
             self._running = [one for one in (*self._running, process) if one.poll() is None]
-        return ours
 
     def command(self, *arguments: str) -> list[str]:
         """``sshd`` with these arguments, inside the sandbox."""
