@@ -137,49 +137,52 @@ def test_a_missing_file_is_an_error_of_scp(line: SshLine, tmp_path: Path) -> Non
         assert b"nothing" in done.stderr
 
 
+def fetch(connection: socket.socket) -> bytes:
+    """The page that the service inside has."""
+    with connection:
+        connection.settimeout(5)
+        connection.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+        said = b""
+        while part := connection.recv(4096):
+            said += part
+    return said.partition(b"\r\n\r\n")[2]
+
+
+def by_unix(path: Path) -> bytes:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(path))
+        return fetch(connection)
+    except OSError:  # neither the tunnel nor the service need be there yet
+        connection.close()
+        return b""
+
+
+def by_socks(proxy: int, port: int) -> bytes:
+    """As SOCKS 5 has it (RFC 1928), to a port of the loopback interface inside."""
+    connection = socket.create_connection(("127.0.0.1", proxy), timeout=5)
+    connection.sendall(b"\x05\x01\x00")
+    assert connection.recv(2) == b"\x05\x00"
+    connection.sendall(b"\x05\x01\x00\x01" + socket.inet_aton("127.0.0.1") + port.to_bytes(2, "big"))
+    assert connection.recv(10)[:2] == b"\x05\x00"
+    return fetch(connection)
+
+
 def test_ports_are_forwarded_in_both_directions(line: SshLine, tmp_path: Path) -> None:
-    """-L to a service inside, -R to one out here, -D as a SOCKS proxy; sockets with a path too."""
+    """-L to a service inside, -R to one out here, -D as a SOCKS proxy; a socket with a path too."""
+    nothing = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     serve = 'echo inside > page; exec "$STARVERSE_PYTHON" -m http.server 21177 --bind 127.0.0.1'
-    server = line.begin(
-        serve,
-        options=("-tt",),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    server = line.begin(serve, options=("-tt",), **nothing)
     with socket.create_server(("127.0.0.1", 0)) as free:
         proxy = free.getsockname()[1]
-    out_here = socket.create_server(("127.0.0.1", 0))
-    with out_here:
+    with socket.create_server(("127.0.0.1", 0)) as out_here:
         port = out_here.getsockname()[1]
-        forwards = (
-            "-N",
-            "-o",
-            "ExitOnForwardFailure=yes",
-            "-L",
-            f"{tmp_path}/web:127.0.0.1:21177",
-            "-D",
-            f"127.0.0.1:{proxy}",
-        )
-        tunnel = line.begin(options=(*forwards, "-R", f"21179:127.0.0.1:{port}"))
+        forwards = ("-N", "-o", "ExitOnForwardFailure=yes", "-L", f"{tmp_path}/web:127.0.0.1:21177")
+        more = ("-D", f"127.0.0.1:{proxy}", "-R", f"21179:127.0.0.1:{port}")
+        tunnel = line.begin(options=(*forwards, *more))
         try:
-            web = str(tmp_path / "web")
-            page = ["curl", "-sf", "--max-time", "5"]
-            until(
-                lambda: (
-                    subprocess.run(
-                        [*page, "--unix-socket", web, "http://x/page"], capture_output=True, check=False
-                    ).stdout
-                    == b"inside\n"
-                ),
-                "-L",
-            )
-            proxied = subprocess.run(
-                [*page, "--socks5-hostname", f"127.0.0.1:{proxy}", "http://127.0.0.1:21177/page"],
-                capture_output=True,
-                check=False,
-            )
-            assert proxied.stdout == b"inside\n"
+            until(lambda: by_unix(tmp_path / "web") == b"inside\n", "-L")
+            assert by_socks(proxy, 21177) == b"inside\n"
             caller = line.begin("exec 3<>/dev/tcp/127.0.0.1/21179; echo hello >&3")
             out_here.settimeout(PATIENCE_SECONDS)
             connection, _ = out_here.accept()
