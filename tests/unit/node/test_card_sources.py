@@ -33,7 +33,8 @@ def test_a_declared_node_says_the_driver_it_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "rtx4090", "rtx4090:0", "rtx4090:65", "RTX 4090:8", "rtx4090:8,,", ":8", "rtx4090:8@", "t4:1@new"]
+    "text",
+    ["", "rtx4090", "rtx4090:0", "rtx4090:65", "RTX 4090:8", "rtx4090:8,,", ":8", "rtx4090:8@", "t4:1@new"],
 )
 def test_a_wrong_declaration_is_named(text: str) -> None:
     with pytest.raises(Invalid) as caught:
