@@ -231,3 +231,19 @@ def test_a_block_disk_that_somebody_has_is_neither_grown_nor_copied(
             disks.take_snapshot(block, SEEN)
     assert left_aside(tmp_path) == []
     disks.take_snapshot(block, SEEN)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_what_is_made_for_a_team_belongs_to_its_user_and_nobody_else_looks_in(
+    disks: FolderDisks, tmp_path: Path
+) -> None:
+    tree = DiskTree(str(uuid.uuid4()), DiskKind.SHARED, 1, unix_uid=234_567)
+    disks.make(tree, None)
+    place = content(tmp_path, tree)
+    assert (place.stat().st_uid, place.stat().st_gid) == (234_567, 234_567)
+    (place / "file").write_text("x")
+    os.chown(place / "file", 234_567, 234_567)
+    disks.take_snapshot(tree, SEEN)
+    copied = tmp_path / "snapshots" / tree.disk_id / SEEN
+    assert (copied / "data" / "file").stat().st_uid == 234_567
+    assert copied.parent.stat().st_mode & 0o077 == 0
