@@ -364,6 +364,15 @@ def test_an_instance_without_its_sshd_never_starts(site: Site) -> None:
     site.engine.clean("refused")
 
 
+def test_an_instance_has_one_node(site: Site) -> None:
+    if not site.engine.capabilities.binds_cards:
+        pytest.skip("a cluster of one node has no second one")
+    site.engine.submit(site.build("two", nodes=("declared-1", "declared-2")))
+    state = site.until("two", lambda state: state.phase == "ended")
+    assert (state.ready_at, state.failure) == (None, "an instance has one node")
+    site.engine.clean("two")
+
+
 def test_kill_9_of_the_server_ends_its_sessions_and_no_instance() -> None:
     if shutil.which("bwrap") is None or not Path("/usr/sbin/sshd").exists():
         pytest.skip("apt-get install bubblewrap openssh-server")
