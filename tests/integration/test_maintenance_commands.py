@@ -78,7 +78,7 @@ def test_from_an_old_version_to_another_database(data: Path, tmp_path: Path) -> 
 def test_a_restore_says_what_is_in_it_and_what_it_kept(data: Path, tmp_path: Path) -> None:
     code, place, said = admin("backup", tmp_path / "backup", "--data", data, "--without-secrets")
     assert (code, place) == (0, f"{tmp_path / 'backup'}\n")
-    assert "not in it  secrets, workspaces, checkpoints, logs, datasets" in said
+    assert "not in it  secrets, workspaces, checkpoints, logs, datasets, instances, disks, " in said
     looked = ask("restore", tmp_path / "backup", "--dry-run")
     assert (looked["restored"], looked["ledger"]) == (False, [])
     refused = ask("restore", tmp_path / "backup", "--data", data, code=5)

@@ -106,7 +106,7 @@ def _pools_in_use(connection: Connection) -> dict[tuple[str, str], str]:
     """(model, fabric) -> who needs its price: a queued job, an open allocation, else a card."""
     used: dict[tuple[str, str], str] = {}
     for job in jobs.in_state(connection, JobState.QUEUED):
-        asked = job.spec.resources
+        asked = job.spec.priced_resources
         if asked.card_model is not None:
             used.setdefault(
                 (asked.card_model, asked.fabric or "eth"), f"job {job.display_number} waits for it"

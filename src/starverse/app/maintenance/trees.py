@@ -24,6 +24,10 @@ TREES: Mapping[str, str] = {
     "checkpoints": "published checkpoints: interrupted jobs resume from them",
     "logs": "what jobs printed",
     "datasets": "the shelf",
+    "instances": "the /root of instances",
+    "disks": "what teams keep on their disks",
+    "snapshots": "copies of disks",
+    "images": "what workloads start on; shipped ones can be built again",
 }
 """What of the data folder may go into a backup, by its folder's name."""
 

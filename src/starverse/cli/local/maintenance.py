@@ -18,7 +18,17 @@ from starverse.cli.remote.tables import columns, render_fields, render_table
 if TYPE_CHECKING:
     from starverse.app.maintenance.manifest import Manifest
 
-TREES = ("folders", "workspaces", "checkpoints", "logs", "datasets")
+TREES = (
+    "folders",
+    "workspaces",
+    "checkpoints",
+    "logs",
+    "datasets",
+    "instances",
+    "disks",
+    "snapshots",
+    "images",
+)
 """As :mod:`starverse.app.maintenance.trees` has them; here so that ``--help`` imports nothing."""
 ALL = "all"
 
