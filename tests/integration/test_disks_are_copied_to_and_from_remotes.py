@@ -356,11 +356,11 @@ def test_what_cannot_be_is_refused_at_once_by_name(site: SyncingSite) -> None:
     assert person.get(f"/disks/{disk.id}/syncs")["items"] == []
 
 
-@pytest.mark.parametrize("kind", ["sqlite"])
-def test_a_disk_that_cannot_be_copied_says_why(site: SyncingSite) -> None:
-    person, stranger = site.register(), site.register("stranger@example.org")
-    given_disk(site, person, "blocks", kind=DiskKind.BLOCK)
-    wanted = {"direction": "pull", "remote": ":http,url='http://127.0.0.1:9':"}
-    assert "block disk" in person.post("/disks/blocks/syncs", wanted, status=409)["detail"]
-    assert person.post("/disks/nothing/syncs", wanted, status=404)["code"] == "not_found"
-    assert stranger.post("/disks/blocks/syncs", wanted, status=404)["code"] == "not_found"
+def test_a_disk_that_cannot_be_copied_says_why(tmp_path: Path) -> None:
+    with open_syncing_site("sqlite", tmp_path, drops_to_team_uid=False) as site:
+        person, stranger = site.register(), site.register("stranger@example.org")
+        given_disk(site, person, "blocks", kind=DiskKind.BLOCK)
+        wanted = {"direction": "pull", "remote": ":http,url='http://127.0.0.1:9':"}
+        assert "block disk" in person.post("/disks/blocks/syncs", wanted, status=409)["detail"]
+        assert person.post("/disks/nothing/syncs", wanted, status=404)["code"] == "not_found"
+        assert stranger.post("/disks/blocks/syncs", wanted, status=404)["code"] == "not_found"

@@ -127,7 +127,8 @@ def ask(platform: Platform, identity: Identity, disk_ref: str, wanted: Wanted) -
             return before
         locked = lock_disk(connection, identity, disk_ref)
         require_ready(locked)
-        _require_free(connection, locked, wanted)
+        mounts_files = platform.settings.drops_to_team_uid
+        _require_free(connection, locked, wanted.direction, mounts_files=mounts_files)
         if len(syncs.open_of_disk(connection, locked.id)) >= OPEN_MAX:
             raise LimitExceeded(
                 f"{OPEN_MAX} syncs of the disk {locked.name} wait or run, schedules counted.",
@@ -348,13 +349,15 @@ def _order(connection: Connection, platform: Platform, sync: Sync) -> CopyOrder:
     if disk is None or team is None:
         raise NotFound("the disk is gone")
     require_ready(disk)
-    _require_free(connection, disk, sync)
+    _require_free(connection, disk, sync.direction, mounts_files=platform.settings.drops_to_team_uid)
     remote, sections = _remote_and_sections(connection, platform, sync.team_id, sync.remote, sync.secret_name)
     backend = remotes.backend_of(remote, sections)
+    tree = platform.settings.data / "disks" / disk.id
     return CopyOrder(
         sync_id=sync.id,
         direction=sync.direction,
-        tree=str(platform.settings.data / "disks" / disk.id),
+        tree=str(tree),
+        block_file=str(tree / "block.img") if disk.kind is DiskKind.BLOCK else None,
         folder=sync.folder,
         path=remote.path,
         config=remotes.whole_config(remote, sections),
@@ -367,20 +370,23 @@ def _order(connection: Connection, platform: Platform, sync: Sync) -> CopyOrder:
     )
 
 
-def _require_free(connection: Connection, disk: Disk, wanted: Wanted | Sync) -> None:
-    """Raises :class:`Conflict` for a disk that somebody else writes, or which is read-only for its size."""
+def _require_free(
+    connection: Connection, disk: Disk, direction: SyncDirection, *, mounts_files: bool
+) -> None:
+    """Raises :class:`Conflict` for a disk that somebody else writes, that cannot be mounted here
+    (``mounts_files``), or that is over its size."""
     if disk.kind is DiskKind.BLOCK:
-        taken = attachments.open_of_disk(connection, disk.id)
-        if taken:
+        if attachments.open_of_disk(connection, disk.id):
             raise Conflict(
                 f"The disk {disk.name} is a block disk and attached to what runs: it has one writer.",
                 hint="Detach it first, or copy from inside.",
             )
-        raise Conflict(
-            f"The disk {disk.name} is a block disk: only shared disks are copied here.",
-            hint="Attach it to an instance and run rclone inside.",
-        )
-    if disk.over_quota and wanted.direction is SyncDirection.PULL:
+        if not mounts_files:
+            raise Conflict(
+                f"The disk {disk.name} is a block disk, which only a platform that runs as root mounts.",
+                hint="Attach it to an instance and run rclone inside.",
+            )
+    if disk.over_quota and direction is SyncDirection.PULL:
         raise Conflict(
             f"The disk {disk.name} is full: it has {disk.gib} GiB.", hint="Resize it, or remove files first."
         )

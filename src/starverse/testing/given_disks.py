@@ -11,6 +11,7 @@ from starverse.db.syncs import Sync
 from starverse.domain.catalog.disks import DiskState, SyncDirection
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.ids import AccountId, TeamId
+from starverse.node.disk_files import make_block_file
 from starverse.testing.http_sites import Person, Site
 
 
@@ -28,16 +29,25 @@ def given_disk(
     with platform.database.write() as connection:
         disks.insert_disk(connection, disk)
         team = teams.get_team(connection, TeamId(owner.team_id))
+    uid = team.unix_uid if team is not None and platform.settings.drops_to_team_uid else os.getuid()
     folder = folder_of(site, disk)
-    folder.mkdir(parents=True)
-    if platform.settings.drops_to_team_uid and team is not None:
-        os.chown(folder, team.unix_uid, team.unix_uid)
+    if kind is DiskKind.BLOCK:
+        folder.parent.mkdir(parents=True)
+        make_block_file(block_file_of(site, disk), gib, uid)
+    else:
+        folder.mkdir(parents=True)
+        os.chown(folder, uid, -1)
     return disk
 
 
 def folder_of(site: Site, disk: Disk) -> Path:
     """What is on a shared disk."""
     return site.platform.settings.data / "disks" / disk.id / "data"
+
+
+def block_file_of(site: Site, disk: Disk) -> Path:
+    """The file of a block disk."""
+    return folder_of(site, disk).with_name("block.img")
 
 
 def given_sync(site: Site, disk: Disk, direction: SyncDirection = SyncDirection.PULL) -> Sync:

@@ -65,9 +65,9 @@ def open_syncing_site(
     kind: str, folder: Path, copier: Copier | None = None, **settings: Any
 ) -> Iterator[SyncingSite]:
     """A site on a fresh database; as root, teams have users of their own."""
-    drops = os.geteuid() == 0
+    settings = {"drops_to_team_uid": os.geteuid() == 0} | settings
     with fresh_database(kind, folder) as database:
-        world = World(database, folder / "data", drops_to_team_uid=drops, **settings)
+        world = World(database, folder / "data", **settings)
         world.platform = replace(world.platform, copier=copier or RcloneCopier(network="host"))
         runs = Runs(world.platform)
         world.reconcilers = [syncs.make(world.platform, runs)]

@@ -22,6 +22,8 @@ from starverse.node.network.pasta import refusal as network_refusal
 from starverse.node.rclone.starting import ASIDE_OF_PULLS, Order, remove_leftovers
 
 ASIDE_OF_PUSHES = ".starverse-"
+BESIDE_FILES = [".starverse-*", f"{ASIDE_OF_PULLS}*", "lost+found"]
+"""Folders in the root of a block disk that are no files of its owner."""
 END_SECONDS_MAX = 15.0
 NOISE_KEPT = 5
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
@@ -62,12 +64,15 @@ class RcloneCopier:
             "verify": order.verify,
             "bytes_per_second_max": order.bytes_per_second_max,
             "quota_bytes": order.gib * GIB if order.block_file is None else None,
-            "reserve_bytes": self._reserve,
+            "reserve_bytes": self._reserve if order.block_file is None else 0,
+            "root": "/disk/data" if order.block_file is None else "/disk",
+            "leave_out": [".starverse-*"] if order.block_file is None else BESIDE_FILES,
             "last": last,
         }
         uid = order.unix_uid if os.geteuid() == 0 else None
         return Order(
             tree=order.tree,
+            block_file=order.block_file,
             read_only=not pull,
             unix_uid=uid,
             config=order.config,

@@ -26,7 +26,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DISK = "/disk/data"
 CONFIG, ORDER = "/run/rclone/rclone.conf", "/run/rclone/order.json"
 SILENCE_SECONDS_MAX = 12.0
 PURGE_SECONDS_MAX = 8.0
@@ -111,10 +110,13 @@ class Copy:
         self._order = order
         self._listener = listener
         self._below = order["folder"].split("/") if order["folder"] else []
-        self._folder = "/".join((DISK, *self._below))
+        self._disk: str = order["root"]
+        self._folder = "/".join((self._disk, *self._below))
+        self._left_out = tuple(w for name in order["leave_out"] for w in ("--exclude", f"/{name}/**"))
         self._aside = f"/disk/{order['aside']}"
         self._links: set[str] = set()
         self._by_size = 0
+        self._most: int | None = None
         self._errors: list[str] = []
 
     def run(self) -> dict[str, Any]:
@@ -122,7 +124,7 @@ class Copy:
         pull = self._order["direction"] == "pull"
         verified = False
         try:
-            check_way(self._below, make=pull)
+            check_way(self._disk, self._below, make=pull)
             if pull:
                 self._pull()
             else:
@@ -141,16 +143,17 @@ class Copy:
         return ending
 
     def _pull(self) -> None:
-        room = self._room()
+        room = self._most = max(1, self._room())
         Path(self._aside).mkdir(exist_ok=True)
-        limit = ("--max-transfer", f"{max(1, room)}B", "--cutoff-mode", "hard", "--local-no-preallocate")
+        limit = ("--max-transfer", f"{room}B", "--cutoff-mode", "hard", "--local-no-preallocate")
         words = ("copy", f"{REMOTE}:{self._order['path']}", self._aside, "--compare-dest", self._folder)
-        code = self._rclone((*words, *_FOLDERS_TOO, *self._limits(), *limit, *_NOT_ASIDE), self._publish)
+        code = self._rclone((*words, *_FOLDERS_TOO, *self._limits(), *limit, *self._left_out), self._publish)
         if code == _EXIT_TOO_MUCH:
             raise Stopped("interrupted", self._full())
         self._settle(code)
+        self._most = None
         try:
-            publish_rest(self._aside, self._below)
+            publish_rest(self._aside, self._below, self._disk)
         except OSError as error:
             raise _unwritable(error, self._folder) from error
 
@@ -158,10 +161,11 @@ class Copy:
         path = self._order["path"]
         if not self._order["in_place"]:
             words = ("copy", self._folder, f"{REMOTE}:{path}", *_FOLDERS_TOO, *self._limits())
+            words = (*words, *self._left_out)
             self._settle(self._rclone(words))
             return
         aside = self._aside_there()
-        compared = ("--compare-dest", f"{ASIDE}:{path}")
+        compared = ("--compare-dest", f"{ASIDE}:{path}", *self._left_out)
         self._settle(self._rclone(("copy", self._folder, aside, *compared, *_FOLDERS_TOO, *self._limits())))
         named = ("move", aside, f"{REMOTE}:{path}", "--server-side-across-configs", "--delete-empty-src-dirs")
         self._settle(self._rclone((*named, *_FOLDERS_TOO), quiet=True))
@@ -172,7 +176,7 @@ class Copy:
         tell({"checking": True})
         here, there = self._folder, f"{REMOTE}:{self._order['path']}"
         both = (there, here) if self._order["direction"] == "pull" else (here, there)
-        words = ("check", *both, "--one-way", *self._limits(), *_NOT_ASIDE)
+        words = ("check", *both, "--one-way", *self._limits(), *self._left_out)
         self._errors, self._by_size = [], 0
         code = self._rclone(words, quiet=True)
         if code == 0 and self._by_size:
@@ -203,15 +207,17 @@ class Copy:
         return ("--bwlimit", f"{most}B") if most else ()
 
     def _room(self) -> int:
-        free = os.statvfs(DISK)
+        free = os.statvfs(self._disk)
         here: int = free.f_bavail * free.f_frsize - self._order["reserve_bytes"]
         quota: int | None = self._order["quota_bytes"]
-        return here if quota is None else min(here, quota - used_bytes(DISK))
+        return here if quota is None else min(here, quota - used_bytes(self._disk))
 
     def _full(self) -> str:
-        quota = self._order["quota_bytes"]
-        held = used_bytes(DISK)
-        if quota is not None and self._room() >= quota - held:
+        quota: int | None = self._order["quota_bytes"]
+        if quota is None:
+            return "the disk is full; resize it or remove files"
+        held = used_bytes(self._disk)
+        if self._room() >= quota - held:
             return (
                 f"the disk is full: of its {quota >> 30} GiB {held} bytes are used; resize it or remove files"
             )
@@ -257,8 +263,11 @@ class Copy:
             return
         message = str(said.get("msg", "")).strip()
         if "stats" in said:
+            told = counts(said["stats"])
             if not quiet:
-                tell(counts(said["stats"]))
+                tell(told)
+            if self._most is not None and told["bytes_total"] > self._most:
+                raise Stopped("interrupted", self._full())  # without moving what will not fit
         elif message.startswith(("Copied", "Multi-thread Copied")) and copied is not None:
             copied(str(said.get("object", "")))
         elif "hashes could not be checked" in message or "No common hash found" in message:
@@ -271,7 +280,7 @@ class Copy:
 
     def _publish(self, name: str) -> None:
         try:
-            publish(self._aside, self._below, name)
+            publish(self._aside, self._below, name, self._disk)
         except FileNotFoundError:
             return  # it has another name here; those that are left are published at the end
         except OSError as error:
@@ -303,7 +312,6 @@ class Copy:
 
 
 _FOLDERS_TOO = ("--create-empty-src-dirs",)
-_NOT_ASIDE = ("--exclude", "/.starverse-*/**")
 
 
 def counts(stats: dict[str, Any]) -> dict[str, Any]:
@@ -317,17 +325,17 @@ def counts(stats: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_way(folder: list[str], *, make: bool) -> None:
+def check_way(disk: str, folder: list[str], *, make: bool) -> None:
     """That the folder is there (or is made), and that no part of it is a link."""
     try:
-        os.close(_walk(DISK, folder, make=make))
+        os.close(_walk(disk, folder, make=make))
     except FileNotFoundError:
         raise Stopped("failed", f"there is no folder {'/'.join(folder)} on the disk") from None
     except OSError as error:
         raise _unwritable(error, "/".join(folder)) from error
 
 
-def publish(aside: str, folder: list[str], name: str, disk: str = DISK) -> None:
+def publish(aside: str, folder: list[str], name: str, disk: str) -> None:
     """Give one file that is whole its name on the disk; no part of the way there may be a link."""
     parts = name.split("/")
     if ".." in parts or not parts[-1]:
@@ -343,7 +351,7 @@ def publish(aside: str, folder: list[str], name: str, disk: str = DISK) -> None:
         os.close(source)
 
 
-def publish_rest(aside: str, folder: list[str], disk: str = DISK) -> None:
+def publish_rest(aside: str, folder: list[str], disk: str) -> None:
     """What is whole and was not published under the name that rclone told: all that is left, with folders."""
     for path, _, names in os.walk(aside):
         below = os.path.relpath(path, aside)

@@ -24,9 +24,11 @@ from starverse.node.host_setup import HOST_ETC, INSIDE_UID, find_python_folders
 from starverse.node.network.keeper import make_network
 from starverse.node.network.pasta import NetworkRefused, Pasta
 from starverse.node.network.resolvers import find_resolvers, write_resolvers
+from starverse.node.plugs.block_disks import mount_here
+from starverse.node.plugs.places import PlugRefused
 from starverse.node.rclone import inside
 from starverse.node.sandbox import syscalls
-from starverse.node.sandbox.staging import enter_with_plugs
+from starverse.node.sandbox.staging import enter_private_mounts, enter_with_plugs
 
 LENGTH_DIGITS = 8
 ASIDE_OF_PULLS = ".incoming-"
@@ -35,10 +37,11 @@ _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """``tree`` is the disk's folder on the host, which holds ``data``. ``network`` is ``internet`` with the
-    private networks ``reachable``, or ``host``. ``inside`` is for :mod:`inside`."""
+    """``tree`` is the disk's folder on the host, which holds ``data`` or the ``block_file``. ``network`` is
+    ``internet`` with the private networks ``reachable``, or ``host``. ``inside`` is for :mod:`inside`."""
 
     tree: str
+    block_file: str | None
     read_only: bool
     unix_uid: int | None
     config: str
@@ -60,8 +63,8 @@ def read_order(readable: int) -> Order:
 def main() -> int:
     order = read_order(0)
     remove_leftovers(order)
-    if not order.read_only:
-        _make_aside(order)
+    if not order.read_only and order.block_file is None:
+        _make_aside(order, Path(order.tree))
     if order.network == "host":
         _become(order, os.getppid(), lambda: None)
     return _with_own_network(order)
@@ -70,10 +73,9 @@ def main() -> int:
 def remove_leftovers(order: Order) -> None:
     """Remove what a try in this direction has beside the disk's files, whoever was killed between; with its
     folder goes the pasta of its network."""
-    tree = Path(order.tree)
-    shutil.rmtree(_network_folder(order), ignore_errors=True)
-    if not order.read_only:
-        for left in tree.glob(f"{ASIDE_OF_PULLS}*"):
+    shutil.rmtree(_own_folder(order), ignore_errors=True)
+    if not order.read_only and order.block_file is None:
+        for left in Path(order.tree).glob(f"{ASIDE_OF_PULLS}*"):
             shutil.rmtree(left, ignore_errors=True)
 
 
@@ -86,7 +88,7 @@ def _with_own_network(order: Order) -> int:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGTERM)
     entered, has_entered = os.pipe()
     waits, may_go = os.pipe()
-    own, folder = os.getpid(), _network_folder(order)
+    own, folder = os.getpid(), _own_folder(order)
     child = os.fork()
     if child == 0:
         os.close(may_go)
@@ -95,7 +97,7 @@ def _with_own_network(order: Order) -> int:
         os.close(number)
     try:
         if os.read(entered, 1) == b"1":
-            folder.mkdir(mode=0o755)
+            folder.mkdir(mode=0o755, exist_ok=True)
             pasta = Pasta(shutil.which("pasta") or "", folder, child, order.unix_uid, order.inside["aside"])
             pasta.link()
             reachable = [ipaddress.ip_network(text) for text in order.reachable]
@@ -115,7 +117,8 @@ def _with_own_network(order: Order) -> int:
 def _become(order: Order, parent: int, before: Callable[[], None]) -> NoReturn:
     """From here to bubblewrap; ``before`` is called when the namespaces stand."""
     try:
-        binds, own_network = list_binds(order), order.network != "host"
+        disk = order.tree if order.block_file is None else _mount_block(order, order.block_file)
+        binds, own_network = list_binds(order, disk), order.network != "host"
         sources = [(source, kind == "ro") for source, _, kind in binds]
         staged, _ = enter_with_plugs(sources, order.unix_uid, parent, None, own_network=own_network)
         placed = [(source, target, kind) for source, (_, target, kind) in zip(staged, binds, strict=True)]
@@ -126,9 +129,24 @@ def _become(order: Order, parent: int, before: Callable[[], None]) -> NoReturn:
         bwrap = shutil.which("bwrap") or "bwrap"
         os.umask(0o022)
         os.execve(bwrap, build_arguments(bwrap, placed, [(_in_memory(t), name) for t, name in files]), {})
+    except PlugRefused as error:
+        os.write(1, f"{error}\n".encode())
     except BaseException as error:
         os.write(1, f"{type(error).__name__}: {error}\n".encode())
     os._exit(125)
+
+
+def _mount_block(order: Order, source: str) -> str:
+    """Where the file system of a block disk is mounted for this process alone, with which it goes."""
+    place = _own_folder(order) / "mounted"
+    place.mkdir(mode=0o755, parents=True)
+    enter_private_mounts()
+    mount_here(source, str(place), read_only=order.read_only)
+    if not order.read_only:
+        for left in place.glob(f"{ASIDE_OF_PULLS}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        _make_aside(order, place)
+    return str(place)
 
 
 def _wait_to_go(has_entered: int, waits: int) -> None:
@@ -144,7 +162,7 @@ def _resolvers() -> str:
     return write_resolvers(host.read_text() if host.exists() else "", find_resolvers())
 
 
-def _network_folder(order: Order) -> Path:
+def _own_folder(order: Order) -> Path:
     return Path(order.tree, f".sync-{'push' if order.read_only else 'pull'}")
 
 
@@ -152,7 +170,7 @@ def _end(_number: int, _frame: object) -> NoReturn:
     raise SystemExit(125)
 
 
-def list_binds(order: Order) -> list[tuple[str, str, str]]:
+def list_binds(order: Order, disk: str) -> list[tuple[str, str, str]]:
     """Host path, path inside, ``ro`` or ``rw``: programs, what names and certificates need, the disk."""
     paths = ["/usr", *(f"/{name}" for name in _LINKS if Path("/", name).is_dir())]
     binds = [(path, path, "ro") for path in paths if not Path(path).is_symlink()]
@@ -161,7 +179,7 @@ def list_binds(order: Order) -> list[tuple[str, str, str]]:
         if Path("/etc", name).exists():
             binds.append((os.path.realpath(f"/etc/{name}"), f"/etc/{name}", "ro"))
     binds += [(folder, folder, "ro") for folder in find_python_folders()]
-    return [*binds, (order.tree, "/disk", "ro" if order.read_only else "rw")]
+    return [*binds, (disk, "/disk", "ro" if order.read_only else "rw")]
 
 
 def build_arguments(bwrap: str, binds: list[tuple[str, str, str]], files: list[tuple[int, str]]) -> list[str]:
@@ -184,9 +202,9 @@ def build_arguments(bwrap: str, binds: list[tuple[str, str, str]], files: list[t
     return [*command, sys.executable, "-I", "-S", inside.__file__]
 
 
-def _make_aside(order: Order) -> None:
+def _make_aside(order: Order, place: Path) -> None:
     """The folder into which rclone writes, the team's own."""
-    aside = Path(order.tree, order.inside["aside"])
+    aside = place / order.inside["aside"]
     aside.mkdir(mode=0o700)
     if os.geteuid() == 0 and order.unix_uid:
         os.chown(aside, order.unix_uid, order.unix_uid)

@@ -125,7 +125,7 @@ def test_a_copy_ends_with_its_server(said: bytes | None, ending: str, words: str
 
 def test_the_order_is_read_to_its_last_byte_and_no_further() -> None:
     config = "[lab]\npass = hunter2 芝麻\n"
-    order = Order("/tree", True, 200_000, config, "internet", ("10.1.2.0/24",), {"folder": "数据"})
+    order = Order("/tree", None, True, 200_000, config, "internet", ("10.1.2.0/24",), {"folder": "数据"})
     readable, writable = os.pipe()
     try:
         os.write(writable, order.to_bytes() + b"go on\n")
