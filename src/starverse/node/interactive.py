@@ -15,6 +15,7 @@ import os
 import select
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 
@@ -36,6 +37,9 @@ SECONDS_MAX = 10 * 366 * 86_400.0
 READY_SECONDS_MAX = 20.0
 """For the agent to call and to say that sshd is content."""
 
+HOST_KEYS = "starverse.node.host_keys"
+"""The module that makes host keys here; loading it takes longer than ``ssh-keygen`` does, so the process that
+launchers are forked from has loaded it."""
 _KEYS = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f")
 _RECORD_BYTES_MAX = 65536
 _SAID_BYTES_MAX = 1000
@@ -74,12 +78,18 @@ class Interactive:
     # -- start
 
     def begin_keys(self) -> None:
-        """Have a host key made aside; :meth:`finish_keys` waits for it."""
+        """Have a host key made: at once where the library for it is loaded, else aside, and
+        :meth:`finish_keys` waits for it."""
         ssh = self._folder.run / "ssh"
         ssh.mkdir(exist_ok=True)
         ssh.chmod(0o755)
         for name in ("host_key", "host_key.pub"):
             (ssh / name).unlink(missing_ok=True)
+        if HOST_KEYS in sys.modules:
+            from starverse.node.host_keys import write_host_key
+
+            write_host_key(ssh / "host_key", self._owner)
+            return
         try:
             self._keygen = subprocess.Popen(
                 [*_KEYS, str(ssh / "host_key")], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE

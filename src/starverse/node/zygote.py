@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import signal
 import sys
 import traceback
 
+from starverse.node.interactive import HOST_KEYS
 from starverse.node.launcher import main as launch
 
 DRIVER = "/proc/driver/nvidia"
@@ -26,6 +28,8 @@ def serve(commands: int) -> None:
     if os.path.isdir(DRIVER):  # noqa: PTH112  (launchers will ask it for their cards)
         with contextlib.suppress(ImportError):
             import pynvml  # noqa: F401
+    with contextlib.suppress(ImportError):
+        importlib.import_module(HOST_KEYS)
     gc.collect()
     gc.freeze()
     received = b""
