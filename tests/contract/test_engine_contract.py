@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
+from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec, Plug
 from starverse.engines.base import (
     CardReport,
     Engine,
@@ -459,6 +459,36 @@ def test_fifty_in_a_row_leave_nothing(trial: Trial) -> None:
             trial.engine.clean(name)
     assert trial.engine.running() == ()
     assert [left for name in names for left in trial.left_of(name)] == []
+
+
+def test_disks_come_and_go_while_it_runs(trial: Trial, tmp_path: Path) -> None:
+    disk = tmp_path / "disk" / "data"
+    disk.mkdir(parents=True)
+    wanted = Plug("p1", "/data/home", "shared", str(disk))
+    trial.engine.submit(trial.build("plugged", LONG))
+    until_running(trial, "plugged")
+
+    def has(state: str) -> Callable[[Observation], bool]:
+        return lambda seen: seen.state is not None and [one.state for one in seen.state.plugged] == [state]
+
+    trial.engine.steer("plugged", Desired(plugs=(wanted,)))
+    if getattr(trial, "driver", "") == "process":  # that isolates nothing, and says what it cannot show
+        until(trial, "plugged", has("refused"))
+    else:
+        until(trial, "plugged", has("attached"))
+        trial.engine.steer("plugged", Desired(plugs=()))
+        until(trial, "plugged", has("detached"))
+    trial.engine.steer("plugged", Desired(stop=True, plugs=(wanted,)))
+    assert until_ended(trial, "plugged").stopped_by == "stop"
+
+
+def test_a_start_without_its_disk_says_why(trial: Trial, tmp_path: Path) -> None:
+    missing = Plug("p1", "/data/home", "shared", str(tmp_path / "nowhere" / "data"))
+    behaviour = Behaviour("true", FakeRun(refuses_plugs="/data/home is not there"))
+    trial.engine.submit(trial.build("bare", behaviour, plugs=(missing,)))
+    state = until_ended(trial, "bare")
+    assert state.ready_at is None
+    assert "/data/home" in state.failure
 
 
 def test_news_wakes_the_platform(trial: Trial) -> None:

@@ -55,8 +55,8 @@ def show_block(sandbox: int, source: str, target: str, *, read_only: bool, tag: 
 
 
 def mount_here(source: str, place: str, *, read_only: bool) -> None:
-    """Mount the file system in ``source`` at a folder of the caller's own mount namespace, with which it goes;
-    root's only. Raises as :func:`show_block`."""
+    """Mount the file system in ``source`` at a folder of the caller's own mount namespace, with which it
+    goes; root's only. Raises as :func:`show_block`."""
     handle = open_file(source, write=True)
     try:
         lock(handle)
