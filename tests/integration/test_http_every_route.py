@@ -62,7 +62,11 @@ OWN = {
 """Routes that name nothing of another team: they show the caller's own, the shelf, or the cluster."""
 
 
-INSTANCE_BODIES = {"resize": {"cards": 1}, "extend": {"days": 1}, "save-image": {"name": "mine"}}
+INSTANCE_BODIES: dict[str, dict[str, Any]] = {
+    "resize": {"cards": 1},
+    "extend": {"days": 1},
+    "save-image": {"name": "mine"},
+}
 APP_LINK = {"app": 6006}
 
 
