@@ -226,6 +226,33 @@ def usage_text(found: dict[str, Any]) -> str:
 
 
 @command(
+    "List what is on a disk, or in a folder of it; --rm removes it there.",
+    examples=("disk files home", "disk files home:runs", "disk files home:runs/7 --rm --yes"),
+)
+@click.argument("place", metavar="DISK[:path]")
+@click.option("--rm", "remove", is_flag=True, help="Remove this file or folder, with all in it.")
+@consent_option()
+def files(session: Session, place: str, remove: bool, yes: bool) -> None:
+    there = read_place(place if ":" in place else f"{place}:")
+    if isinstance(there, str):
+        raise click.UsageError(f"{place} names no disk: DISK:path, such as home:runs")
+    disks = session.client().disks
+    if remove:
+        if not there.path:
+            raise click.UsageError("say which file or folder: DISK:path; a whole disk goes by `disk rm`")
+        session.insist(f"Remove {there.path} from {there.ref} for good?", yes=yes)
+        disks.remove_file(there.ref, there.path)
+        session.emit({"deleted": there.path, "disk": there.ref}, lambda: "")
+        session.note(f"{there.path} is gone from {there.ref}")
+        return
+    found = disks.files(there.ref, there.path)
+    rows = [
+        (one["path"], one["kind"], size_text(one["bytes"]), when(one.get("modified_at"))) for one in found
+    ]
+    session.emit({"items": found}, lambda: render_table(columns("PATH", "KIND", ">SIZE", "CHANGED"), rows))
+
+
+@command(
     "Copy between this machine and a disk, folders too: DISK:path on one side; `-` is stdout.",
     examples=("disk cp data home:", "disk cp home:runs/7 .", "disk cp home:notes.txt -"),
 )
@@ -280,5 +307,5 @@ def restore(session: Session, name: str, new_name: str | None) -> None:
     session.note(f"{found['name']} is back")
 
 
-for each in (create, ls, show, disk_places.attach, disk_places.detach, resize, usage, cp, rm, restore):
+for each in (create, ls, show, disk_places.attach, disk_places.detach, resize, usage, files, cp, rm, restore):
     group.add_command(each)

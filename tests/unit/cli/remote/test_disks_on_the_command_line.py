@@ -186,6 +186,20 @@ def test_files_are_copied_onto_a_disk_and_off_it(api: FakeApi, line: CommandLine
     assert line.run("disk", "cp", "a", "b").code == 2
 
 
+def test_what_is_on_a_disk_is_listed_and_removed(api: FakeApi, line: CommandLine) -> None:
+    entry = {"path": "runs/第 7", "kind": "folder", "bytes": 0, "modified_at": "2026-03-10T10:00:00Z"}
+    api.on("GET", "/disks/home/files", {"items": [entry], "next_cursor": None})
+    api.on("DELETE", "/disks/home/files/runs/%E7%AC%AC%207", Reply(204))
+    assert "runs/第 7  folder" in line.run("disk", "files", "home:runs").out
+    assert line.run("disk", "files", "home").code == 0
+    assert [seen.query["path"] for seen in api.seen if seen.query] == [["runs"]]
+    assert line.run("disk", "files", "home:runs/第 7", "--rm").code == 2
+    assert line.run("disk", "files", "home", "--rm", "--yes").code == 2
+    assert line.run("disk", "files", "./home:x").code == 2
+    assert not api.requests("DELETE", "/disks/home/files/runs/%E7%AC%AC%207")
+    assert line.run("disk", "files", "home:runs/第 7", "--rm", "--yes").code == 0
+
+
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/.."])
 def test_a_path_that_leaves_the_disk_is_refused(api: FakeApi, line: CommandLine, path: str) -> None:
     ran = line.run("disk", "cp", f"home:{path}", ".")
