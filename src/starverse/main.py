@@ -154,10 +154,12 @@ def _pairs(name: str, text: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a running server listens, and on which data folder; ``unpriced``: pools that nobody can rent."""
+    """Where a running server listens, and on which data folder; ``ssh`` is the gateway's, ``""``: there is
+    none; ``unpriced``: pools that nobody can rent."""
 
     url: str
     data: Path
+    ssh: str = ""
     unpriced: tuple[str, ...] = ()
 
 
@@ -264,7 +266,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         stack.callback(driver.stop)
         inside = _open_inside(stack, platform, engine, ssh)
         run.announce(address.url)
-        announce(replace(address, unpriced=unpriced_pools(platform)))
+        announce(replace(address, ssh=_shown_ssh(platform), unpriced=unpriced_pools(platform)))
         app = make_app(platform, reconciler_status=driver.statuses, inside=inside)
         asyncio.run(run_http(http_settings(app, config.server.trusted_proxies), sockets, inside))
 
@@ -348,6 +350,11 @@ def _ssh_address(config: Config, listener: socket.socket | None) -> dict[str, An
     everywhere = host in ("0.0.0.0", "::")
     name = config.gateway.name or (socket.gethostname() if everywhere else host)
     return {"ssh_host": name, "ssh_port": listener.getsockname()[1]}
+
+
+def _shown_ssh(platform: Platform) -> str:
+    settings = platform.settings
+    return f"{settings.ssh_host}:{settings.ssh_port}" if settings.ssh_port else ""
 
 
 def _open_inside(

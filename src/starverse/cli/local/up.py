@@ -69,6 +69,8 @@ def _announce(address: Address, config: Config) -> None:
         f"data folder: {address.data}",
         f"operator's token: {address.data / 'operator-token'}",
     ]
+    if address.ssh:
+        lines.append(f"SSH into instances at {address.ssh}")
     if engine.kind == "slurm" and config.slurm.cards_declared:
         lines.append("the cluster's cards are declared (they are not really there)")
     if engine.kind == "local" and engine.declare_cards:
