@@ -194,6 +194,7 @@ def test_an_image_whose_bytes_are_gone_fails_the_start_and_costs_nothing(world: 
     wang = world.team("wang")
     image = built(world, wang, "mine")
     job = world.submit(wang, "--image=mine")
+    world.images.held = True
     world.images.stored.clear()
     with pytest.raises(Unavailable, match="not whole"):
         image_path(world.platform, image.id)
@@ -201,6 +202,18 @@ def test_an_image_whose_bytes_are_gone_fails_the_start_and_costs_nothing(world: 
     assert world.job(wang, job.number).state.value != "running"
     assert world.bill(wang).total.micro == 0
     world.assert_sound()
+
+
+def test_an_image_whose_bytes_are_gone_is_built_again(world: World) -> None:
+    """As after a restore of a backup that has no images."""
+    wang = world.team("wang")
+    image = built(world, wang, "mine")
+    world.images.stored.clear()
+    for _ in range(3):
+        world.run_reconciler("images")
+    again = ordering.get_image(world.platform, wang, "mine")
+    assert (again.id, again.state, again.digest) == (image.id, ImageState.READY, image.digest)
+    assert len(world.images.begun) == 2
 
 
 def test_reading_every_byte_names_what_is_damaged(world: World) -> None:

@@ -1,9 +1,9 @@
 """Images: what is asked for is built, and what nobody names goes.
 
 Target set: an image is being built if and only if it was asked for first of those that wait and no other one
-is being built; it is ready or failed if and only if its builder said so; a stored tree is on disk if and only
-if an image that is not removed names it, something that runs uses it, or a build is under way. A build goes
-on without the server that started it, and is found again by its lock.
+is being built; it is ready if and only if its builder said so and its files are there; a stored tree is on
+disk if and only if an image that is not removed names it, something that runs uses it, or a build is under
+way. A build goes on without the server that started it, and is found again by its lock.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from starverse.app.platform import Platform
 from starverse.reconcilers.driver import Reconciler
 
 PERIOD_SECONDS = 1.0
+_STEPS = (building.follow_builds, building.find_missing, building.begin_next, building.remove_unused)
 
 
 def make(platform: Platform) -> Reconciler:
     def act() -> str:
         round_ = Round()
-        for step in (building.follow_builds, building.begin_next, building.remove_unused):
+        for step in _STEPS:
             round_.act_on([platform], step)
         return ", ".join(round_.end())
 

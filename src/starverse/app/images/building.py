@@ -13,6 +13,7 @@ from starverse.db.events import Event, record
 from starverse.domain.catalog.image_builds import BuildOrder, BuildPhase, BuildResult
 from starverse.domain.catalog.images import (
     Image,
+    ImageKind,
     ImageState,
     cuda_of_contents,
     driver_of_cuda,
@@ -50,6 +51,20 @@ def begin_next(platform: Platform) -> str:
         _record(platform, image, BuildResult(message=error.detail))
         return ""
     return f"building {image.id}"
+
+
+def find_missing(platform: Platform) -> str:
+    """Have images built again whose bytes are gone, as after a restore without them."""
+    with platform.database.read() as connection:
+        ready = images.in_states(connection, ImageState.READY)
+    gone = [image for image in ready if not platform.images.is_sound(str(image.digest))]
+    for image in gone:
+        saved = image.kind is ImageKind.SAVED
+        state = ImageState.FAILED if saved else ImageState.QUEUED
+        text = "its files are gone" if saved else "its files are gone; it is built again"
+        with platform.database.write() as connection:
+            images.change(connection, image, state, message=text)
+    return ", ".join(f"the files of {image.id} are gone" for image in gone)
 
 
 def remove_unused(platform: Platform) -> str:

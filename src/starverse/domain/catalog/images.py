@@ -37,7 +37,8 @@ class ImageState(StrEnum):
            '-> removed  '-> failed ---> queued | removed
                         '-> removed
 
-    ``building`` goes back to ``queued`` when its builder was killed.
+    ``building`` goes back to ``queued`` when its builder was killed, ``ready`` when its bytes are gone; those
+    of a saved image cannot be made again: it has ``failed``.
     """
 
     QUEUED = "queued"
@@ -52,7 +53,7 @@ TRANSITIONS: Mapping[ImageState, frozenset[ImageState]] = {
     ImageState.BUILDING: frozenset(
         {ImageState.QUEUED, ImageState.READY, ImageState.FAILED, ImageState.REMOVED}
     ),
-    ImageState.READY: frozenset({ImageState.REMOVED}),
+    ImageState.READY: frozenset({ImageState.QUEUED, ImageState.FAILED, ImageState.REMOVED}),
     ImageState.FAILED: frozenset({ImageState.QUEUED, ImageState.REMOVED}),
     ImageState.REMOVED: frozenset(),
 }
