@@ -6,7 +6,6 @@ of it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -235,8 +234,7 @@ def _take_over(facts: os.stat_result, name: str, there: int) -> None:
     """Owner and time of a link."""
     if os.geteuid() == 0:
         os.chown(name, facts.st_uid, facts.st_gid, dir_fd=there, follow_symlinks=False)
-    with contextlib.suppress(NotImplementedError):
-        os.utime(name, ns=(facts.st_atime_ns, facts.st_mtime_ns), dir_fd=there, follow_symlinks=False)
+    os.utime(name, ns=(facts.st_atime_ns, facts.st_mtime_ns), dir_fd=there, follow_symlinks=False)
 
 
 def _own(facts: os.stat_result, descriptor: int) -> None:
