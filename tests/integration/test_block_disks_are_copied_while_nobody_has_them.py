@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,13 @@ from starverse.node.plugs.block_disks import loop_refusal
 from starverse.testing.given_disks import block_file_of, given_disk
 from starverse.testing.http_sites import Person
 from starverse.testing.rclone_remotes import ServedRemote
-from starverse.testing.syncing_sites import SyncingSite, open_syncing_site, put_secret
+from starverse.testing.syncing_sites import (
+    SyncingSite,
+    kill_all,
+    open_syncing_site,
+    own_processes,
+    put_secret,
+)
 
 pytestmark = [
     pytest.mark.root,
@@ -142,13 +147,7 @@ def test_killed_in_the_middle_it_goes_on_and_no_device_is_left(
     asked = site.ask(person, "blocks", bytes_per_second_max=200_000)
     site.until(person, "blocks", asked["id"], lambda shown: shown["files_done"] > 0)
     assert not is_free(site, disk)
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"node/rclone/inside.py" in words or b"/run/rclone/rclone.conf" in words:
-            os.kill(int(process.name), signal.SIGKILL)
+    kill_all([*own_processes("node/rclone/inside.py"), *own_processes("/run/rclone/rclone.conf")])
     shown = site.until(person, "blocks", asked["id"], lambda shown: shown["state"] != "running")
     assert shown["state"] == "queued"
     done = site.until(person, "blocks", asked["id"], waits=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +26,13 @@ from starverse.reconcilers.syncs import Runs
 from starverse.testing.given_disks import folder_of, given_disk, given_sync
 from starverse.testing.http_sites import PREFIX
 from starverse.testing.rclone_remotes import ServedRemote
-from starverse.testing.syncing_sites import SyncingSite, open_syncing_site, put_secret
+from starverse.testing.syncing_sites import (
+    SyncingSite,
+    kill_all,
+    open_syncing_site,
+    own_processes,
+    put_secret,
+)
 
 needs_rclone = pytest.mark.skipif(shutil.which("rclone") is None, reason="rclone is not installed")
 MIB = 1024**2
@@ -140,18 +145,6 @@ def test_a_remote_that_stays_away_ends_it_after_so_many_tries(
     assert "connection refused" in ended["message"]
 
 
-def processes_with(words: str) -> list[int]:
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        except OSError:
-            continue
-        if words in line:
-            found.append(int(process.name))
-    return found
-
-
 @needs_rclone
 @pytest.mark.parametrize(
     ("direction", "words"),
@@ -179,12 +172,11 @@ def test_whatever_of_it_is_killed_it_goes_on(
         )
         site.until(person, disk.id, asked["id"], lambda shown: shown["files_done"] > 0)
         told = words.replace("rclone copy", "--config /run/rclone/rclone.conf")
-        killed = processes_with(told)
+        killed = own_processes(told)
         if words == "rclone copy":
             killed = [pid for pid in killed if "rclone" in Path(f"/proc/{pid}/comm").read_text()]
         assert killed
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
+        kill_all(killed)
         shown = site.until(person, disk.id, asked["id"], lambda shown: shown["state"] != "running")
         assert (shown["state"], shown["attempts"]) == ("queued", 0), shown
         ended = site.until(person, disk.id, asked["id"], waits=True)
@@ -192,7 +184,7 @@ def test_whatever_of_it_is_killed_it_goes_on(
     assert files(target) == made
     site.runs.join(10)
     assert sorted(path.name for path in folder_of(site, disk).parent.iterdir()) == ["data"]
-    assert not processes_with("node/rclone/inside.py")
+    assert not own_processes("node/rclone/inside.py")
 
 
 @needs_rclone

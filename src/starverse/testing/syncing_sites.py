@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from starverse.app.ports import Copier
 from starverse.http.app import make_app
+from starverse.node import processes
 from starverse.node.rclone.copier import RcloneCopier
 from starverse.reconcilers import syncs
 from starverse.reconcilers.syncs import Runs
@@ -74,6 +76,22 @@ def open_syncing_site(
         site = SyncingSite(world, make_app(world.platform), runs)
         yield site
         assert site.runs.join(WAIT_SECONDS_MAX), "a copy goes on"
+
+
+def own_processes(words: str) -> list[int]:
+    """Those that descend from this very process and have the words in their command line."""
+    found = []
+    for pid in processes.find_descendants(os.getpid()):
+        with suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+            if words in line.decode("utf-8", "replace"):
+                found.append(pid)
+    return found
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """``kill -9`` of each that is still there."""
+    processes.send(pids, signal.SIGKILL)
 
 
 def put_secret(person: Person, name: str, value: str) -> None:
