@@ -92,7 +92,8 @@ class StartWish:
 
 @dataclass(frozen=True, slots=True)
 class Afterwards:
-    """What its owner asked for that has to wait for the end of its present run. ``start`` ``None``: a release."""
+    """What its owner asked for that has to wait for the end of its present run. ``start`` ``None``: a
+    release."""
 
     what: Next
     start: StartWish | None = None
@@ -101,9 +102,9 @@ class Afterwards:
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
     """What each start gives it. ``image`` is an image's id, ``image_name`` what people called it; ``None``
-    and ``""``: the host's programs alone; ``driver_min`` is the lowest NVIDIA driver it runs on. ``price_max``
-    is per card-hour. ``cpus`` and ``memory_bytes`` ``None``: its cards' share of a node. ``cloned_from`` is
-    the instance whose files it began with."""
+    and ``""``: the host's programs alone; ``driver_min`` is the lowest NVIDIA driver it runs on.
+    ``price_max`` is per card-hour. ``cpus`` and ``memory_bytes`` ``None``: its cards' share of a node.
+    ``cloned_from`` is the instance whose files it began with."""
 
     card: str
     cards: int
