@@ -230,7 +230,7 @@ def models_asked(node: Node, resources: Resources) -> tuple[str, ...]:
 
 def kinds_of(nodes: Iterable[Node]) -> tuple[Node, ...]:
     """The first node of each kind: zone, network, size, driver and cards. What asks only for pools or for
-    what one node has is answered by these as by all of them, at a cost that does not grow with the cluster."""
+    what one node has is answered by these as by all of them, at a cost that the cluster does not raise."""
     found: dict[tuple[object, ...], Node] = {}
     for node in nodes:
         models = tuple(sorted([card.model for card in node.cards]))
