@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -182,7 +183,7 @@ def test_killed_at_any_change_a_snapshot_is_whole_or_not_there(tmp_path: Path) -
         for name in ("a", "b"):
             (content(data, tree) / name).mkdir()
             (content(data, tree) / name / "file").write_text(name)
-        died = killed_before(point, lambda disks=disks, tree=tree: disks.take_snapshot(tree, SEEN))
+        died = killed_before(point, partial(disks.take_snapshot, tree, SEEN))
         copied = data / "snapshots" / tree.disk_id / SEEN / "data"
         if copied.exists():
             assert sorted(str(p.relative_to(copied)) for p in copied.rglob("*")) == [
