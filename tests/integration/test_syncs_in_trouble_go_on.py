@@ -22,6 +22,7 @@ from starverse.db.disk_tables import disk_syncs
 from starverse.db.leases import clock
 from starverse.domain.catalog.disks import DiskState, SyncDirection
 from starverse.domain.catalog.syncs import CopyEnd, CopyOrder, Ending, Progress
+from starverse.domain.disk_kind import DiskKind
 from starverse.reconcilers.syncs import Runs
 from starverse.testing.given_disks import folder_of, given_disk, given_sync
 from starverse.testing.http_sites import PREFIX
@@ -69,8 +70,8 @@ def files(folder: Path) -> dict[str, bytes]:
 class WatchedFolder:
     """Looks all the time whether a name in a folder ever has something else than the whole file."""
 
-    def __init__(self, folder: Path, whole: dict[str, bytes], aside: str = "") -> None:
-        self._folder, self._whole, self._aside = folder, whole, aside
+    def __init__(self, folder: Path, whole: dict[str, bytes]) -> None:
+        self._folder, self._whole = folder, whole
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self.wrong: list[str] = []
@@ -274,6 +275,20 @@ def test_of_several_servers_each_sync_is_run_by_one(kind: str, tmp_path: Path) -
         for sync in given:
             shown = person.get(f"/disks/{sync.disk_id}/syncs/{sync.id}")
             assert (shown["state"], shown["files_done"]) == ("succeeded", 1)
+
+
+def test_a_block_disk_has_one_copy_at_a_time_whatever_its_direction(tmp_path: Path) -> None:
+    copier = StandIn()
+    with open_syncing_site("sqlite", tmp_path, stand_in(copier), drops_to_team_uid=True) as site:
+        person = site.register()
+        disk = given_disk(site, person, kind=DiskKind.BLOCK)
+        pull, push = given_sync(site, disk), given_sync(site, disk, SyncDirection.PUSH)
+        site.round()
+        site.round()
+        assert [order.sync_id for order in copier.orders] == [pull.id]
+        copier.may_end.set()
+        assert site.until(person, disk.id, push.id)["state"] == "succeeded"
+        assert [order.sync_id for order in copier.orders] == [pull.id, push.id]
 
 
 def test_what_a_dead_server_left_running_is_taken_up_and_the_late_one_writes_nothing(

@@ -9,10 +9,12 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
 
 from starverse.db.disk_tables import disk_syncs as table
+from starverse.db.disk_tables import disks
 from starverse.db.leases import clock
 from starverse.db.session import LostRace
 from starverse.domain.catalog.disks import SyncDirection, SyncState
 from starverse.domain.catalog.syncs import SYNC_TRANSITIONS, Progress
+from starverse.domain.disk_kind import DiskKind
 from starverse.domain.workloads.states import advance
 
 c = table.c
@@ -92,12 +94,14 @@ def due_schedules(connection: Connection, now: datetime, limit: int) -> tuple[Sy
 
 
 def waiting(connection: Connection, now: datetime, limit: int) -> tuple[Sync, ...]:
-    """Syncs that can be begun, the oldest first: none runs on that disk in that direction."""
+    """Syncs that can be begun, the oldest first: none runs on that disk in that direction, and none at all on
+    a block disk, which has one writer."""
     running = table.alias()
+    kind = select(disks.c.kind).where(disks.c.id == c.disk_id).scalar_subquery()
     busy = select(running.c.id).where(
         running.c.disk_id == c.disk_id,
-        running.c.direction == c.direction,
         running.c.state == SyncState.RUNNING,
+        (running.c.direction == c.direction) | (kind == DiskKind.BLOCK),
     )
     due = (
         (c.state == SyncState.QUEUED)

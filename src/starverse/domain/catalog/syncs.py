@@ -55,11 +55,6 @@ class Progress:
     bytes_per_second: int | None = None
     checking: bool = False
 
-    @property
-    def seconds_left(self) -> int | None:
-        """At the present rate."""
-        return seconds_left(self.bytes_done, self.bytes_total, self.bytes_per_second)
-
 
 @dataclass(frozen=True, slots=True)
 class CopyEnd:
@@ -76,9 +71,10 @@ class CopyOrder:
     """One try, as it is handed to whoever copies.
 
     ``tree`` is the disk's host folder (which holds ``data``), ``block_file`` that of a block disk (``None``:
-    a shared one). ``folder`` is below the disk's root, ``""``: all of it. ``config`` holds credentials.
-    ``in_place``: at the remote, files have their names before they are whole. ``room_bytes`` is what a pull
-    may add, ``None``: anything.
+    a shared one). ``folder`` is below the disk's root, ``""``: all of it. ``path`` is that of the remote in
+    ``config``, which holds credentials; ``hidden`` are its values that no words of rclone may show.
+    ``in_place``: at the remote, files have their names before they are whole. ``unix_uid`` ``None``: the
+    copy runs as the platform's own user.
     """
 
     sync_id: str
