@@ -22,7 +22,7 @@ from starverse.testing.platforms import fresh_database
 from starverse.testing.worlds import World
 
 ENDED = ("succeeded", "failed", "cancelled")
-WAIT_SECONDS_MAX = 60.0
+WAIT_SECONDS_MAX = 180.0
 
 
 @dataclass(frozen=True)

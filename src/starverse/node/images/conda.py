@@ -16,7 +16,7 @@ from pathlib import Path
 from starverse.domain.catalog.image_recipes import Recipe
 from starverse.domain.catalog.images import MOUNT_POINT
 from starverse.node.images import conda_worker
-from starverse.node.images.sandbox import BuildFailed, Room, last_words, run
+from starverse.node.images.sandbox import BuildFailed, Room, how_it_ended, last_words, run
 
 
 def is_here() -> bool:
@@ -38,10 +38,11 @@ def build(room: Room, recipe: Recipe, base: str) -> str:
         "target": MOUNT_POINT,
     }
     command = [sys.executable, "-I", conda_worker.__file__, json.dumps(order)]
-    if run(room, command, network=True):
+    code = run(room, command, network=True)
+    if code:
         raise BuildFailed(
             f"the packages of {', '.join(recipe.channels)} could not be had, or not put together: "
-            f"{last_words(room.log)}"
+            f"{last_words(room.log) or how_it_ended(code)}"
         )
     found = next((line for line in contents(room.root) if line.startswith("python==")), "")
     return ".".join(found.removeprefix("python==").split(".")[:2])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,3 +34,4 @@ if __name__ == "__main__":
         asyncio.run(fill(json.loads(sys.argv[1])))
     except Exception as error:
         sys.exit(f"{type(error).__name__}: {error}")
+    os._exit(0)  # rattler's own threads may still run, and the end of the interpreter under them has crashed

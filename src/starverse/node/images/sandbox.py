@@ -106,6 +106,11 @@ def _own_folders() -> list[str]:
 _SIDELINE = re.compile(r"\s*(?:WARNING|warning|\[notice\]|Looking in|Using |Resolved |Prepared |Collecting )")
 
 
+def how_it_ended(code: int) -> str:
+    """For what ended without a word; ``code`` as :func:`run` answers it."""
+    return f"it was ended by signal {-code}" if code < 0 else f"it ended with {code} and said nothing"
+
+
 def last_words(log: Path, count: int = 600) -> str:
     """The end of what a command said, without its colours and without passwords of addresses."""
     try:

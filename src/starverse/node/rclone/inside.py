@@ -35,7 +35,7 @@ REMOTE, ASIDE = "starverse-remote", "starverse-aside"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _COMMON = (
     *("--config", CONFIG, "--use-json-log", "-v", "--stats", "1s", "--ask-password=false"),
-    *("--retries", "1", "--low-level-retries", "4", "--contimeout", "15s", "--timeout", "60s"),
+    *("--retries", "1", "--low-level-retries", "2", "--contimeout", "15s", "--timeout", "30s"),
     *("--multi-thread-streams", "0", "--cache-dir", "/tmp/cache", "--temp-dir", "/tmp"),
 )
 _EXIT_NOT_FOUND = (3, 4)
