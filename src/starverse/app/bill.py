@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import Connection
 
 from starverse.app import jobs as job_cases
-from starverse.app.bill_views import BookRef, ChargeTransfer, show_transfer
+from starverse.app.bill_views import BookRef, ChargeTransfer, paid_in_words, show_transfer
 from starverse.app.disk_bill import DiskChargeView, DiskExplanation, disk_charges, explain_disk_charge
 from starverse.app.identity import Identity
 from starverse.app.job_views import lost_seconds
@@ -388,17 +388,7 @@ def _steps(charge: StoredCharge, view: ChargeView) -> Iterable[str]:
     )
     for segment in charge.segments:
         yield _step(segment)
-    parts = [
-        f"{name} {amount.decimal()}"
-        for name, amount in (
-            ("coupons", charge.coupon),
-            ("credit", charge.credit),
-            ("cash", charge.cash),
-            ("written off", charge.written_off),
-        )
-        if amount
-    ]
-    yield f"paid: {', '.join(parts) or 'nothing was due'}; together {charge.total.decimal()}"
+    yield paid_in_words(charge)
     if view.on_demand != charge.total and charge.tariff is not Tariff.ON_DEMAND:
         saved = view.on_demand - charge.total
         yield f"the same seconds on demand: {view.on_demand.decimal()}, so {saved.decimal()} less"

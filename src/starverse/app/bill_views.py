@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from starverse.domain.ledger.transfers import StoredTransfer
 from starverse.domain.money import Money
@@ -28,6 +29,36 @@ class ChargeTransfer:
     debit: str
     credit: str
     amount: Money
+
+
+class Paid(Protocol):
+    """A charge with who paid it."""
+
+    @property
+    def total(self) -> Money: ...
+    @property
+    def coupon(self) -> Money: ...
+    @property
+    def credit(self) -> Money: ...
+    @property
+    def cash(self) -> Money: ...
+    @property
+    def written_off(self) -> Money: ...
+
+
+def paid_in_words(charge: Paid) -> str:
+    """Who paid how much of a charge: the last step of its arithmetic."""
+    parts = [
+        f"{name} {amount.decimal()}"
+        for name, amount in (
+            ("coupons", charge.coupon),
+            ("credit", charge.credit),
+            ("cash", charge.cash),
+            ("written off", charge.written_off),
+        )
+        if amount
+    ]
+    return f"paid: {', '.join(parts) or 'nothing was due'}; together {charge.total.decimal()}"
 
 
 def show_transfer(stored: StoredTransfer) -> ChargeTransfer:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from starverse.app.bill_views import BookRef, ChargeTransfer, show_transfer
+from starverse.app.bill_views import BookRef, ChargeTransfer, paid_in_words, show_transfer
 from starverse.db import disk_meters, ledger, price_books
 from starverse.db.disk_meters import DiskCharge, DiskSegmentRow
 from starverse.domain.disk_kind import DiskKind
@@ -111,17 +111,7 @@ def _steps(charge: DiskCharge) -> Iterable[str]:
     )
     for segment in charge.segments:
         yield _step(segment)
-    parts = [
-        f"{name} {amount.decimal()}"
-        for name, amount in (
-            ("coupons", charge.coupon),
-            ("credit", charge.credit),
-            ("cash", charge.cash),
-            ("written off", charge.written_off),
-        )
-        if amount
-    ]
-    yield f"paid: {', '.join(parts) or 'nothing was due'}; together {charge.total.decimal()}"
+    yield paid_in_words(charge)
 
 
 def _step(segment: DiskSegmentRow) -> str:

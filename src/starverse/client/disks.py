@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, BinaryIO, cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 from urllib.parse import quote
 
-from starverse.client.errors import ClientError
-from starverse.client.shapes import Disk, DiskPrices, FileEntry, Snapshot, Sync
+from starverse.client.remote_files import HasFiles
+from starverse.client.shapes import Disk, DiskPrices, Snapshot, Sync
 from starverse.client.transport import Call, Transport, new_key
 
-UPLOAD_TIMEOUT_SECONDS = 3600.0
 WAIT_PAUSE_SECONDS_FIRST = 0.05
 WAIT_PAUSE_SECONDS_MAX = 1.0
 ENDED_SYNCS = frozenset({"succeeded", "failed", "cancelled"})
 
 
-class Disks:
+class Disks(HasFiles):
     """Disks are named by name or id, of the team."""
 
     def __init__(self, transport: Transport) -> None:
@@ -118,38 +115,11 @@ class Disks:
 
     # -- files
 
-    def files(self, ref: str, path: str = "") -> Sequence[FileEntry]:
-        call = Call("GET", f"{_disk(ref)}/files", {"path": path})
-        return [cast(FileEntry, item) for item in self._transport.pages(call)]
-
-    def is_folder(self, ref: str, path: str) -> bool:
-        """Whether a folder of this path is on the disk; a missing disk is told by what follows."""
-        try:
-            page = self._transport.send(Call("GET", f"{_disk(ref)}/files", {"path": path, "limit": 1}))
-        except ClientError as error:
-            if error.status is None:
-                raise
-            return False
-        return [item.get("path") for item in page.get("items", ())] != [path]  # a file lists itself
-
-    @contextmanager
-    def open_file(self, ref: str, path: str) -> Iterator[tuple[bool, Iterator[bytes]]]:
-        """``(is_folder, pieces)``: a file's bytes, or for a folder those of a tar archive."""
-        call = Call("GET", f"{_disk(ref)}/files/{_file(path)}", headers={"Accept": "*/*"})
-        with self._transport.stream(call) as response:
-            kind = response.headers.get("content-type", "").partition(";")[0].strip()
-            yield kind == "application/x-tar", response.iter_bytes()
-
-    def write_file(self, ref: str, path: str, file: BinaryIO) -> None:
-        """Put a file onto the disk; folders on the way are made."""
-        path = f"{_disk(ref)}/files/{_file(path)}"
-        headers = {"Content-Type": "application/octet-stream"}
-        self._transport.send(
-            Call("PUT", path, file=file, headers=headers, timeout_seconds=UPLOAD_TIMEOUT_SECONDS)
-        )
-
     def remove_file(self, ref: str, path: str) -> None:
-        self._transport.send(Call("DELETE", f"{_disk(ref)}/files/{_file(path)}"))
+        self._transport.send(Call("DELETE", self._file(ref, path)))
+
+    def _place(self, ref: str) -> str:
+        return _disk(ref)
 
     def _act(self, ref: str, action: str, body: dict[str, Any]) -> dict[str, Any]:
         return self._transport.send(Call("POST", f"{_disk(ref)}:{action}", body=body, key=new_key()))
@@ -161,7 +131,3 @@ def _disk(ref: str) -> str:
 
 def _sync(ref: str, sync_id: str) -> str:
     return f"{_disk(ref)}/syncs/{quote(sync_id, safe='')}"
-
-
-def _file(path: str) -> str:
-    return quote(os.fsencode(path), safe="/")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 from starverse.client.errors import ClientError, NotReachable
 from starverse.client.follow import GIVE_UP_SECONDS, Event, follow
 from starverse.client.packing import FolderLimits, PackedFolder
-from starverse.client.shapes import FileEntry, Job, Limits, Lint, Submitted, Why
+from starverse.client.remote_files import HasFiles
+from starverse.client.shapes import Job, Limits, Lint, Submitted, Why
 from starverse.client.transport import Call, Transport, new_key
 
 ENDED_STATES = frozenset({"succeeded", "failed", "cancelled"})
@@ -63,7 +62,7 @@ class JobFilter:
     all_teams: bool = False
 
 
-class Jobs:
+class Jobs(HasFiles):
     """Jobs are named by number (``123``, array task ``123_4``) or id."""
 
     def __init__(self, transport: Transport) -> None:
@@ -202,45 +201,9 @@ class Jobs:
         found = [job for job in self.list(JobFilter(array=ref)) if job.get("array_number") == int(ref)]
         return sorted(found, key=lambda job: job.get("array_index") or 0)
 
-    def files(self, ref: str, path: str = "") -> Sequence[FileEntry]:
-        call = Call("GET", f"{_job(ref)}/files", {"path": path})
-        return [cast(FileEntry, item) for item in self._transport.pages(call)]
-
-    def is_folder(self, ref: str, path: str) -> bool:
-        """Whether a folder of this path is in the job's folder; a missing job is told by what follows."""
-        try:
-            page = self._transport.send(Call("GET", f"{_job(ref)}/files", {"path": path, "limit": 1}))
-        except ClientError as error:
-            if error.status is None:
-                raise
-            return False
-        return [item.get("path") for item in page.get("items", ())] != [path]  # a file lists itself
-
-    @contextmanager
-    def open_file(self, ref: str, path: str) -> Iterator[tuple[bool, Iterator[bytes]]]:
-        """``(is_folder, pieces)``: a file's bytes, or for a folder those of a tar archive."""
-        call = Call("GET", f"{_job(ref)}/files/{_file(path)}", headers={"Accept": "*/*"})
-        with self._transport.stream(call) as response:
-            kind = response.headers.get("content-type", "").partition(";")[0].strip()
-            yield kind == "application/x-tar", response.iter_bytes()
-
-    def write_file(self, ref: str, path: str, file: BinaryIO) -> None:
-        """Put a file into the job's folder; folders on the way are made."""
-        headers = {"Content-Type": "application/octet-stream"}
-        self._transport.send(
-            Call(
-                "PUT",
-                f"{_job(ref)}/files/{_file(path)}",
-                file=file,
-                headers=headers,
-                timeout_seconds=UPLOAD_TIMEOUT_SECONDS,
-            )
-        )
+    def _place(self, ref: str) -> str:
+        return _job(ref)
 
 
 def _job(ref: str) -> str:
     return f"/jobs/{quote(ref, safe='')}"
-
-
-def _file(path: str) -> str:
-    return quote(os.fsencode(path), safe="/")

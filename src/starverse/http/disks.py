@@ -15,7 +15,7 @@ from starverse.app.disks.plugging import AttachRequest
 from starverse.app.disks.views import DiskView
 from starverse.app.etags import version_of
 from starverse.http.admin import VersionDep
-from starverse.http.file_answers import BINARY, answer_file, pieces_of
+from starverse.http.file_answers import BINARY, FILE_ANSWERS, answer_file, pieces_of
 from starverse.http.schemas_disks import (
     AttachIn,
     DetachIn,
@@ -157,11 +157,7 @@ def list_disk_files(
 @router.get(
     "/disks/{disk_ref}/files/{path:path}",
     response_class=StreamingResponse,
-    responses={
-        200: {"description": "A file's bytes; of a folder an uncompressed tar", **BINARY},
-        206: {"description": "The bytes of the range asked for", **BINARY},
-        416: {"description": "The file has no such range"},
-    },
+    responses=FILE_ANSWERS,
 )
 def read_disk_file(path: str, found: FilesDep, request: Request) -> Response:
     """A file (one ``Range`` of bytes is honoured), or a folder as a tar. No link is followed out."""

@@ -18,6 +18,13 @@ PIECE_BYTES = 1024**2
 BINARY: dict[str, Any] = {
     "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 }
+FILE_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "A file's bytes; of a folder an uncompressed tar", **BINARY},
+    206: {"description": "The bytes of the range asked for", **BINARY},
+    416: {"description": "The file has no such range"},
+}
+"""What a route that answers with :func:`answer_file` says of its answers."""
+
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 

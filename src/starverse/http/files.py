@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from starverse.app import folders, workspaces
 from starverse.app.folders import Upload
 from starverse.app.workspaces import NewFile, OpenFile, Workspace
-from starverse.http.file_answers import BINARY, answer_file, pieces_of
+from starverse.http.file_answers import BINARY, FILE_ANSWERS, answer_file, pieces_of
 from starverse.http.schemas_jobs import FileOut, FolderOut, LimitsOut
 from starverse.http.security import AnyCaller, PlatformDep
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
@@ -86,11 +86,7 @@ def list_files(
 @router.get(
     "/jobs/{ref}/files/{path:path}",
     response_class=StreamingResponse,
-    responses={
-        200: {"description": "A file's bytes; of a folder an uncompressed tar", **BINARY},
-        206: {"description": "The bytes of the range asked for", **BINARY},
-        416: {"description": "The file has no such range"},
-    },
+    responses=FILE_ANSWERS,
 )
 def read_file(path: str, workspace: WorkspaceDep, request: Request) -> Response:
     """A file (one ``Range`` of bytes is honoured), or a folder as a tar. No link is followed out."""
