@@ -34,7 +34,7 @@ up: setup ## Serve the product on its persistent data folder: make up CARDS=rtx4
 	@$(BIN)/starverse up $(if $(CARDS),--declare-cards $(CARDS)) $(ARGS)
 
 test: setup-dev ## Run every test; ARGS go to pytest, TESTS names a part.
-	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal $(ARGS) $(TESTS)
+	@$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS) $(TESTS)
 
 check: setup-dev ## Lint, format, types, import directions, dependencies.
 	$(BIN)/ruff check .

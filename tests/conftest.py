@@ -49,7 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """``--dist loadfile`` keeps a file on one worker; here also all files that start real processes.
+    """``--dist loadfile`` keeps a file on one worker; here also all of the contract suites: their allocations
+    have names that come again, and two of one name would share a control group.
 
     (``--dist loadgroup`` would say the same, but loses its groups with the node ids of pytest 9.2.)
     """
@@ -58,7 +59,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
-        return "serial" if _is_serial(nodeid) else nodeid.partition("::")[0]
+        return "contract" if nodeid.startswith("tests/contract/") else nodeid.partition("::")[0]
 
 
 def _is_serial(nodeid: str) -> bool:
