@@ -161,7 +161,10 @@ def test_a_server_killed_right_after_a_submit_forgets_nothing(server: LiveServer
 
 @pytest.mark.parametrize("launcher_too", [False, True], ids=["server", "server and launcher"])
 def test_killed_before_the_claim_or_just_then(server: LiveServer, launcher_too: bool) -> None:
-    """The moment at which the allocation's folder appears: no claim, or one that is not ready."""
+    """The moment at which the allocation's folder appears: no claim, or one that is not ready.
+
+    On a busy machine the kill may come later, when the run is ready already: then that run is a lost one.
+    """
     who = server.person(f"claim-{launcher_too}".lower(), yuan=20)
     place = who.server.make_folder(f"claim-{launcher_too}".lower())
     (place / "job.sh").write_text("#!/bin/bash\n" + COUNTER)
@@ -188,5 +191,8 @@ def test_killed_before_the_claim_or_just_then(server: LiveServer, launcher_too: 
     let_finish(who, number)
     assert who.wait_end(number)["state"] == "succeeded"
     runs = check_charges(who, number)
-    assert [run["cause"] for run in runs if run["ready_at"]] == ["completed"]
+    *killed, last = [run["cause"] for run in runs if run["ready_at"]]
+    assert last == "completed"
+    assert killed == ["node_lost"] * (len(killed) if launcher_too else 0)
+    assert len(runs) <= 2
     check_at_rest(server)
