@@ -23,7 +23,9 @@ from starverse.app.instances.launching import DiskWish, LaunchRequest, launch
 from starverse.app.instances.starting import StartRequest
 from starverse.db import attachments as attachment_rows
 from starverse.db import disks as disk_rows
-from starverse.db import events
+from starverse.db import events, syncs
+from starverse.db.syncs import Sync
+from starverse.domain.catalog.disks import SyncDirection, SyncState
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import Conflict, Invalid, NotFound, StarverseError
 from starverse.domain.workloads.launch import Plug
@@ -325,3 +327,39 @@ def test_a_block_disk_grows_and_is_copied_while_nobody_has_it(world: World, lab:
         attach(world, lab, "home", "box")
     world.follow_disks()
     attach(world, lab, "home", "box")
+
+
+def test_a_block_disk_that_a_sync_has_is_nobody_elses(world: World, lab: Identity) -> None:
+    own = disk(world, lab, "db", DiskKind.BLOCK)
+    instance(world, lab, "box")
+    now = world.clock.now()
+    with world.database.write() as connection:
+        sync = Sync(
+            id=world.platform.ids.uuid7(),
+            disk_id=own.id,
+            team_id=lab.team_id,
+            account_id=lab.account_id,
+            direction=SyncDirection.PUSH,
+            remote=":http,url='http://127.0.0.1:9':",
+            folder="",
+            secret_name=None,
+            bytes_per_second_max=None,
+            verify=False,
+            asked_at=now,
+        )
+        syncs.add(connection, sync)
+        running = syncs.take(connection, sync, "a server", 60, now)
+    for refused in (
+        lambda: attach(world, lab, "db", "box"),
+        lambda: snapshots.order_snapshot(world.platform, lab, "db", None, None),
+        lambda: orders.change_disk(world.platform, lab, "db", orders.DiskChange(gib=2), None),
+        lambda: launch(world.platform, lab, LaunchRequest("rtx4090", 1, name="b", disks=(DiskWish("db"),))),
+    ):
+        with pytest.raises(Conflict, match="a sync of it runs"):
+            refused()
+    assert shown(world, lab, "db") == ()
+    with world.database.write() as connection:
+        syncs.change(connection, running, state=SyncState.SUCCEEDED)
+    attach(world, lab, "db", "box")
+    world.run(3)
+    assert states(world, lab, "db") == [("box", AttachmentState.ATTACHED)]

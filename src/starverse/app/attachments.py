@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app.platform import Platform
-from starverse.db import allocations, attachments, disks, events, snapshots
+from starverse.db import allocations, attachments, disks, events, snapshots, syncs
 from starverse.db.attachments import Attachment
 from starverse.db.disks import Disk
 from starverse.db.events import Event
@@ -184,6 +184,7 @@ def why_not(connection: Connection, disk: Disk, run: Allocation | None, target: 
             state=disk.state,
             growing=disk.growing,
             snapshot_making=snapshots.is_making(connection, disk.id),
+            syncing=syncs.runs_on(connection, disk.id),
             same_team=run is None or run.team_id == disk.team_id,
             reachable=run is None or _goes_on(run),
             nodes=1 if run is None else len(run.nodes),

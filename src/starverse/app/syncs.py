@@ -23,7 +23,7 @@ from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
 from starverse.app.views import Page
-from starverse.db import attachments, disks, syncs, teams
+from starverse.db import attachments, disks, snapshots, syncs, teams
 from starverse.db.disks import Disk
 from starverse.db.events import Event, record
 from starverse.db.syncs import Sync
@@ -272,7 +272,10 @@ def take_next(platform: Platform, holder: str) -> Try | None:
     def act(connection: Connection) -> Sync | None:
         now = platform.clock.now()
         found = syncs.waiting(connection, now, 1)
-        return syncs.take(connection, found[0], holder, LEASE_SECONDS, now) if found else None
+        if not found:
+            return None
+        disks.lock(connection, found[0].disk_id)  # whoever attaches it now sees this sync, or is seen by it
+        return syncs.take(connection, found[0], holder, LEASE_SECONDS, now)
 
     try:
         taken = platform.database.write_retrying(act)
@@ -381,6 +384,8 @@ def _require_free(
                 f"The disk {disk.name} is a block disk and attached to what runs: it has one writer.",
                 hint="Detach it first, or copy from inside.",
             )
+        if disk.growing or snapshots.is_making(connection, disk.id):
+            raise Conflict(f"The disk {disk.name} is being grown or copied; try again in a moment.")
         if not mounts_files:
             raise Conflict(
                 f"The disk {disk.name} is a block disk, which only a platform that runs as root mounts.",

@@ -82,6 +82,11 @@ def open_of_disk(connection: Connection, disk_id: str) -> tuple[Sync, ...]:
     return _read(connection, (c.disk_id == disk_id) & c.state.in_((SyncState.QUEUED, SyncState.RUNNING)))
 
 
+def runs_on(connection: Connection, disk_id: str) -> bool:
+    """Whether one reads or writes the disk now, by the record."""
+    return bool(_read(connection, (c.disk_id == disk_id) & (c.state == SyncState.RUNNING), 1))
+
+
 def open_of_schedule(connection: Connection, sync_id: str) -> tuple[Sync, ...]:
     """Runs of a schedule that wait or run."""
     return _read(connection, (c.schedule_of == sync_id) & c.state.in_((SyncState.QUEUED, SyncState.RUNNING)))

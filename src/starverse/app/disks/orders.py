@@ -22,13 +22,14 @@ from starverse.app.etags import require_version
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
-from starverse.db import attachments, disks, events, snapshots
+from starverse.db import attachments, disks, events, snapshots, syncs
 from starverse.db.disks import Disk
 from starverse.db.events import Event
 from starverse.domain.catalog.disks import (
     GIB,
     SNAPSHOTS_KEPT_DEFAULT,
     SNAPSHOTS_MAX,
+    SYNCING_TEXT,
     DiskState,
     name_fault,
     resize_fault,
@@ -270,6 +271,8 @@ def _check_resize(connection: Connection, platform: Platform, disk: Disk, gib: i
                 f"The disk {disk.name} is attached.",
                 hint="A block disk grows while nothing has it: detach it.",
             )
+        if syncs.runs_on(connection, disk.id):
+            raise Conflict(f"The disk {disk.name} cannot have {gib} GiB now: {SYNCING_TEXT}.")
         if disk.growing or snapshots.is_making(connection, disk.id):
             raise Conflict(f"The disk {disk.name} is being grown or copied; try again in a moment.")
     if gib > disk.gib:

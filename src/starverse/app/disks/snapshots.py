@@ -13,11 +13,11 @@ from starverse.app.disks.views import SnapshotView, snapshot_view, snapshots_of
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform
-from starverse.db import attachments, disks, events, snapshots
+from starverse.db import attachments, disks, events, snapshots, syncs
 from starverse.db.disks import Disk
 from starverse.db.events import Event
 from starverse.db.snapshots import Snapshot
-from starverse.domain.catalog.disks import SNAPSHOTS_MAX, DiskState, SnapshotState, name_fault
+from starverse.domain.catalog.disks import SNAPSHOTS_MAX, SYNCING_TEXT, DiskState, SnapshotState, name_fault
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import Conflict, Invalid, LimitExceeded, NotFound
 from starverse.domain.ids import AccountId
@@ -110,7 +110,7 @@ def why_no_snapshot(connection: Connection, disk: Disk) -> str | None:
     if held:
         owners = attachments.owners_of(connection, [one.allocation_id for one in held])
         return f"{next(iter(owners.values())).named} has it attached"
-    return None
+    return SYNCING_TEXT if syncs.runs_on(connection, disk.id) else None
 
 
 def default_name(now: datetime, word: str) -> str:

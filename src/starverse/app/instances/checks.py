@@ -16,7 +16,7 @@ from starverse.app.instances.runs import run_spec
 from starverse.app.platform import Platform
 from starverse.app.submission import first_hour
 from starverse.app.submission_prices import World, pool_of, ways_that_fit
-from starverse.db import allocations, datasets, disks, ledger, metering
+from starverse.db import allocations, datasets, disks, ledger, metering, syncs
 from starverse.domain.catalog.disks import AttachFacts, attach_refusal
 from starverse.domain.errors import Conflict, FieldFault, NoCapacity, NotEnoughMoney
 from starverse.domain.ids import TeamId
@@ -90,7 +90,8 @@ def require_disks(connection: Connection, instance: Instance, mounts: tuple[Disk
         if disk is None or disk.team_id != instance.team_id:
             raise Conflict(f"the disk at {mount.target} is gone")
         taken_by = attachments.taken_by(connection, disk, but_for=instance.id)
-        facts = AttachFacts(disk.kind, disk.state, taken_by=taken_by)
+        syncing = syncs.runs_on(connection, disk.id)
+        facts = AttachFacts(disk.kind, disk.state, taken_by=taken_by, syncing=syncing)
         why = attach_refusal(facts)
         if why is not None:
             raise Conflict(f"disk {disk.name}: {why}", hint="see `starverse disk ls`")

@@ -167,18 +167,23 @@ def mount_target(name: str, path: str | None) -> str:
     return target
 
 
+SYNCING_TEXT = "a sync of it runs, and a block disk has one user at a time; wait for its end, or cancel it"
+
+
 @dataclass(frozen=True, slots=True)
 class AttachFacts:
     """What counts when a disk is to be attached to a run. ``growing``: storage does not have its size yet.
 
     ``same_team`` and ``reachable`` (the run goes on) are about the run; ``taken_by`` names who has a block
-    disk, ``""``: nobody; ``has_it`` and ``target_taken`` are about this very run.
+    disk, ``""``: nobody; ``syncing``: a copy to or from a remote runs; ``has_it`` and ``target_taken`` are
+    about this very run.
     """
 
     kind: DiskKind
     state: DiskState
     growing: bool = False
     snapshot_making: bool = False
+    syncing: bool = False
     same_team: bool = True
     reachable: bool = True
     nodes: int = 1
@@ -205,6 +210,8 @@ def attach_refusal(facts: AttachFacts) -> str | None:
         return f"a block disk has one writer and this runs on {facts.nodes} nodes; use a shared disk"
     if facts.taken_by:
         return f"a block disk has one writer, and {facts.taken_by} has it; detach it there first"
+    if facts.syncing:
+        return SYNCING_TEXT
     if facts.growing:
         return "its file system is being grown; try again in a moment"
     if facts.snapshot_making:

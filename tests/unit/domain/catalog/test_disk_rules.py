@@ -90,9 +90,15 @@ FREE = AttachFacts(BLOCK, DiskState.READY)
         (replace(FREE, target_taken=True), "another disk"),
         (replace(FREE, nodes=2), "2 nodes"),
         (replace(FREE, taken_by="instance a"), "instance a has it"),
+        (replace(FREE, syncing=True), "a sync of it runs"),
         (replace(FREE, growing=True), "grown"),
         (replace(FREE, snapshot_making=True), "snapshot"),
-        (replace(FREE, kind=SHARED, nodes=2, taken_by="a", growing=True, snapshot_making=True), None),
+        (
+            replace(
+                FREE, kind=SHARED, nodes=2, taken_by="a", growing=True, syncing=True, snapshot_making=True
+            ),
+            None,
+        ),
         (replace(FREE, kind=SHARED, has_it=True), "already"),
     ],
 )
