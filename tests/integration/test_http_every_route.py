@@ -12,8 +12,9 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 
 from starverse.app import auth
 from starverse.domain.ids import AccountId, AllocationId, TeamId
-from starverse.http.app import API_PREFIX, bare_app
+from starverse.http.app import bare_app
 from starverse.http.openapi import description_text, main
+from starverse.http.routing import API_PREFIX
 from starverse.http.security import PUBLIC_ROUTES, authorisations_of
 from starverse.testing.given_disks import given_disk, given_sync
 from starverse.testing.http_sites import Person, Site

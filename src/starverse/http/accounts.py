@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from starverse.app import auth, wallet
 from starverse.app.auth import TokenRequest
 from starverse.app.views import Page
+from starverse.http.routing import make_router
 from starverse.http.schemas_accounts import (
     CredentialsIn,
     MeOut,
@@ -19,7 +20,7 @@ from starverse.http.schemas_accounts import (
 from starverse.http.security import AccountCaller, AnyCaller, AttemptsDep, OnceDep, PlaceDep, PlatformDep
 from starverse.http.shapes import Items, items_of
 
-router = APIRouter(tags=["accounts"])
+router = make_router("accounts")
 
 
 @router.post("/accounts", status_code=201)

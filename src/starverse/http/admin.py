@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import Depends, Header, Query, Request, Response
 
 from starverse.app import admin, admin_accounts, offers, price_books
 from starverse.app.admin_accounts import AccountChange, Grant
 from starverse.app.etags import version_of
 from starverse.app.views import Page, ReconcilerStatus
 from starverse.domain.errors import FieldFault, Invalid
+from starverse.http.routing import make_router
 from starverse.http.schemas_admin import (
     AccountChangeIn,
     AdminAccountOut,
@@ -32,7 +33,7 @@ from starverse.http.schemas_shelf import NodeOut
 from starverse.http.security import OnceDep, OperatorCaller, PlatformDep
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
 
-router = APIRouter(tags=["admin"], prefix="/admin")
+router = make_router("admin", "/admin")
 
 
 async def _text_body(request: Request) -> str:

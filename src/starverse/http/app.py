@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from fastapi import APIRouter, Depends, FastAPI
-from fastapi.routing import APIRoute
-from prometheus_client import CollectorRegistry
+from fastapi import FastAPI
 from starlette.routing import Mount
 
 from starverse import __version__
@@ -41,14 +39,11 @@ from starverse.http import (
     topups,
     wallet,
 )
-from starverse.http.metrics import RequestMetrics
+from starverse.http.metrics import RequestMetrics, make_registry
 from starverse.http.middleware import BodyLimit, Envelope
 from starverse.http.pulses import PulseHub
-from starverse.http.security import known_query
 from starverse.http.streams import READERS
 from starverse.http.visits import Visits
-
-API_PREFIX = "/api/v1"
 
 _ROUTERS = (
     accounts.router,
@@ -70,6 +65,8 @@ _ROUTERS = (
     secrets.router,
     disks.router,
     syncs.router,
+    health.router,
+    metrics.router,
 )
 
 
@@ -91,11 +88,10 @@ def make_app(
     app.state.reconciler_status = reconciler_status
     app.state.pulses = PulseHub(lambda job_ids: read_pulses(platform, job_ids))
     app.state.log_readers = ThreadPoolExecutor(READERS, thread_name_prefix="log-reader")
-    registry = CollectorRegistry()
-    app.include_router(metrics.make_router(platform, registry))
+    app.state.registry = make_registry(platform)
     problems.install(app)
     app.add_middleware(BodyLimit)
-    app.add_middleware(Envelope, metrics=RequestMetrics(registry))
+    app.add_middleware(Envelope, metrics=RequestMetrics(app.state.registry))
     return app
 
 
@@ -108,20 +104,9 @@ def bare_app() -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(known_query)],
-        responses=problems.PROBLEM_RESPONSES,
-        generate_unique_id_function=_operation_id,
     )
-    api = APIRouter(prefix=API_PREFIX)
     for router in _ROUTERS:
-        api.include_router(router)
-    app.include_router(api)
-    app.include_router(health.router)
+        app.router.routes += router.routes
     describe = app.openapi
     app.openapi = lambda: problems.with_schemas(describe())  # type: ignore[method-assign]
     return app
-
-
-def _operation_id(route: APIRoute) -> str:
-    """The function's name: unique over the API, stable for generated clients."""
-    return route.name

@@ -8,7 +8,7 @@ import re
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse
@@ -23,6 +23,7 @@ from starverse.http.app_headers import COOKIE, Place, cookie_of
 from starverse.http.app_requests import pass_on
 from starverse.http.app_sockets import open_inner, pump
 from starverse.http.problems import problem_response
+from starverse.http.routing import make_router
 from starverse.http.schemas_ssh import AppLinkIn, AppLinkOut
 from starverse.http.security import PlatformDep, TeamCaller
 from starverse.http.visits import Visits, origin_of, require_same_origin
@@ -31,7 +32,7 @@ LINK = "starverse-link"
 ENDED = 1001
 _PATH = re.compile(r"/apps/([0-9a-f-]{36})/([1-9][0-9]{0,4})(/.*)?", re.DOTALL)
 
-router = APIRouter(tags=["instances"])
+router = make_router("instances")
 
 
 def find_app(ref: str, body: AppLinkIn, platform: PlatformDep, identity: TeamCaller) -> Any:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from starverse.app import bill
 from starverse.app.bill import BillFilter
 from starverse.app.disk_bill import DiskExplanation
+from starverse.http.routing import make_router
 from starverse.http.schemas_money import BillOut, DiskExplanationOut, ExplanationOut
 from starverse.http.security import PlatformDep, TeamCaller
 
-router = APIRouter(tags=["money"])
+router = make_router("money")
 
 
 @router.get("/bill")

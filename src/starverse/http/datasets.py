@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from starverse.app import datasets
 from starverse.app.datasets import NewDataset
 from starverse.app.views import Page
+from starverse.http.routing import make_router
 from starverse.http.schemas_shelf import DatasetDetailOut, DatasetIn, DatasetOut, VerifiedOut
 from starverse.http.security import AnyCaller, OnceDep, OperatorCaller, PlatformDep
 from starverse.http.shapes import Items, items_of
 
-router = APIRouter(tags=["datasets"], prefix="/datasets")
+router = make_router("datasets", "/datasets")
 
 
 @router.get("")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import anyio
-from fastapi import APIRouter, Body, Depends, Query, Request, Response
+from fastapi import Body, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from starverse.app.disks import files, orders, plugging, snapshots, usage
@@ -16,6 +16,7 @@ from starverse.app.disks.views import DiskView
 from starverse.app.etags import version_of
 from starverse.http.admin import VersionDep
 from starverse.http.file_answers import BINARY, FILE_ANSWERS, answer_file, pieces_of
+from starverse.http.routing import make_router
 from starverse.http.schemas_disks import (
     AttachIn,
     DetachIn,
@@ -26,12 +27,13 @@ from starverse.http.schemas_disks import (
     RestoreIn,
     SnapshotIn,
     SnapshotOut,
+    StuckOut,
 )
 from starverse.http.schemas_jobs import FileOut
 from starverse.http.security import AnyCaller, OnceDep, OperatorCaller, PlatformDep, TeamCaller
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
 
-router = APIRouter(tags=["disks"])
+router = make_router("disks")
 
 
 def files_of(disk_ref: str, platform: PlatformDep, identity: AnyCaller) -> DiskFiles:
@@ -189,6 +191,12 @@ def delete_disk_file(path: str, found: FilesDep) -> Response:
     """Remove a file, a link, or a folder with all in it."""
     files.remove_file(found, path)
     return Response(status_code=204)
+
+
+@router.get("/admin/attachments", tags=["admin"])
+def list_stuck_attachments(platform: PlatformDep, identity: OperatorCaller) -> Items[StuckOut]:
+    """Disks of every team that are stuck and wait for an operator's look, the oldest first."""
+    return Items[StuckOut](items=[StuckOut.of(one) for one in plugging.list_stuck(platform, identity)])
 
 
 @router.post("/admin/attachments/{attachment_id}:clear", status_code=204, tags=["admin"])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
 from pydantic import Field
 
 from starverse.app import fabric
 from starverse.app.fabric import BatchView, PoolView, Wanted
 from starverse.domain.fabric.measured import Measured
+from starverse.http.routing import make_router
 from starverse.http.schemas_shelf import FabricFigureOut
 from starverse.http.security import OnceDep, OperatorCaller, PlatformDep
 from starverse.http.shapes import In, InstantText, Items, Out
 
-router = APIRouter(tags=["admin"], prefix="/admin/fabric")
+router = make_router("admin", "/admin/fabric")
 
 
 class FabricCheckIn(In):

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import anyio
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from starverse.app import folders, workspaces
 from starverse.app.folders import Upload
 from starverse.app.workspaces import NewFile, OpenFile, Workspace
 from starverse.http.file_answers import BINARY, FILE_ANSWERS, answer_file, pieces_of
+from starverse.http.routing import make_router
 from starverse.http.schemas_jobs import FileOut, FolderOut, LimitsOut
 from starverse.http.security import AnyCaller, PlatformDep
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
 
-router = APIRouter(tags=["files"])
+router = make_router("files")
 
 
 def workspace_of(ref: str, platform: PlatformDep, identity: AnyCaller) -> Workspace:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel
 
 from starverse.app.readiness import readiness
 from starverse.app.views import ReconcilerStatus
+from starverse.http.routing import make_router
 from starverse.http.security import PlatformDep
 
-router = APIRouter(tags=["health"])
+router = make_router("health", root="")
 
 
 class Alive(BaseModel):

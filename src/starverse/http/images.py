@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from starverse.app.images import ordering
 from starverse.app.images.ordering import NewImage
+from starverse.http.routing import make_router
 from starverse.http.schemas_images import ImageIn, ImageOut, VerifiedImageOut
 from starverse.http.security import AnyCaller, OnceDep, PlatformDep, TeamCaller
 from starverse.http.shapes import Items
 
-router = APIRouter(tags=["images"], prefix="/images")
+router = make_router("images", "/images")
 
 
 @router.get("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import Body, Query, Response
 
 from starverse.app.etags import version_of
 from starverse.app.instances import changing, launching, saving, starting, stopping, views
@@ -13,6 +13,7 @@ from starverse.app.instances.views import InstanceFilter, InstanceView
 from starverse.app.views import Page
 from starverse.domain.workloads.states import InstanceState
 from starverse.http.admin import VersionDep
+from starverse.http.routing import make_router
 from starverse.http.schemas_images import ImageOut
 from starverse.http.schemas_instances import (
     CloneIn,
@@ -29,7 +30,7 @@ from starverse.http.schemas_instances import (
 from starverse.http.security import AnyCaller, OnceDep, PlatformDep, TeamCaller
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
 
-router = APIRouter(tags=["instances"], prefix="/instances")
+router = make_router("instances", "/instances")
 
 StateParam = Literal["stopped", "queued", "running", "released"]
 

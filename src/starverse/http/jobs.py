@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import Body, Query, Response
 
 from starverse.app import jobs, signalling
 from starverse.app.views import JobFilter
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.workloads.signals import SignalTo
 from starverse.domain.workloads.states import JobState
+from starverse.http.routing import make_router
 from starverse.http.schemas_jobs import CancelIn, JobOut, LintOut, SubmitIn, SubmittedOut, WhyOut
 from starverse.http.security import AnyCaller, OnceDep, PlatformDep
 from starverse.http.shapes import LIMIT_DEFAULT, Instant, Items, LimitParam
 
-router = APIRouter(tags=["jobs"], prefix="/jobs")
+router = make_router("jobs", "/jobs")
 
 StateParam = Literal["queued", "running", "succeeded", "failed", "cancelled", "open"]
 _OPEN = (JobState.QUEUED, JobState.RUNNING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fastapi import APIRouter, Response
+from fastapi import Request, Response
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -12,6 +12,9 @@ from prometheus_client.registry import Collector
 
 from starverse.app.admin import Figures, figures
 from starverse.app.platform import Platform
+from starverse.http.routing import make_router
+
+router = make_router("metrics", root="")
 
 
 class RequestMetrics:
@@ -60,13 +63,13 @@ class PlatformCollector(Collector):
         yield GaugeMetricFamily("starverse_nodes_up", "Nodes that are up", value=now.nodes_up)
 
 
-def make_router(platform: Platform, registry: CollectorRegistry) -> APIRouter:
-    """``/metrics`` over a registry that also holds the platform's figures."""
+def make_registry(platform: Platform) -> CollectorRegistry:
+    """What ``/metrics`` shows: the platform's figures, and what is counted into it besides."""
+    registry = CollectorRegistry()
     registry.register(PlatformCollector(lambda: figures(platform)))
-    router = APIRouter()
+    return registry
 
-    @router.get("/metrics", include_in_schema=False)
-    def metrics() -> Response:
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    return router
+@router.get("/metrics", include_in_schema=False)
+def metrics(request: Request) -> Response:
+    return Response(generate_latest(request.app.state.registry), media_type=CONTENT_TYPE_LATEST)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from starverse.app import offers
 from starverse.app.offers import OfferFilter
 from starverse.app.views import Page
+from starverse.http.routing import make_router
 from starverse.http.schemas_shelf import DiskPricesOut, NodeOut, OfferOut, QuoteIn, QuoteOut
 from starverse.http.security import AnyCaller, PlatformDep
 from starverse.http.shapes import Items, items_of
 
-router = APIRouter(tags=["offers"])
+router = make_router("offers")
 
 
 @router.get("/offers")

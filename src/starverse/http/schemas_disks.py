@@ -84,6 +84,23 @@ class AttachmentOut(Out):
     ended_at: InstantText | None
 
 
+class StuckOut(Out):
+    """A disk that did not come out of a run; ``nodes`` are where to look, ``instance`` null: a job's."""
+
+    id: str
+    disk: str
+    disk_id: str
+    kind: str
+    team: str
+    instance: str | None
+    job: str
+    nodes: list[str]
+    target: str
+    message: str
+    asked_at: InstantText
+    detach_by: InstantText | None
+
+
 class HadByOut(Out):
     """An instance that has the disk at each start."""
 

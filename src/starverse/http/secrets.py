@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from starverse.app import secrets
 from starverse.app.views import Page
+from starverse.http.routing import make_router
 from starverse.http.security import PlatformDep, TeamCaller
 from starverse.http.shapes import In, InstantText, Items, Out, items_of
 
-router = APIRouter(tags=["secrets"], prefix="/secrets")
+router = make_router("secrets", "/secrets")
 
 
 class SecretIn(In):

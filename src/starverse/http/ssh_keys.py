@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from starverse.app import ssh_keys
 from starverse.app.ssh_keys import NewSshKey
 from starverse.app.views import Page
+from starverse.http.routing import make_router
 from starverse.http.schemas_ssh import GateOut, SshKeyIn, SshKeyOut
 from starverse.http.security import AccountCaller, OnceDep, PlatformDep, TeamCaller
 from starverse.http.shapes import Items, items_of
 
-router = APIRouter(tags=["ssh"])
+router = make_router("ssh")
 
 
 @router.post("/ssh-keys", status_code=201)

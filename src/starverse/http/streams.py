@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
 
@@ -19,6 +19,7 @@ from starverse.app import logs
 from starverse.app.logs import FollowStart, JobPulse, LogRequest, Piece
 from starverse.domain.timespan import format_instant
 from starverse.http.pulses import PulseHub
+from starverse.http.routing import make_router
 from starverse.http.schemas_jobs import LogOut
 from starverse.http.security import AnyCaller, PlatformDep
 
@@ -26,7 +27,7 @@ PAUSE_SECONDS = 0.2
 KEEP_ALIVE_SECONDS = 15.0
 READERS = 8
 
-router = APIRouter(tags=["logs"], prefix="/jobs")
+router = make_router("logs", "/jobs")
 
 
 class Follower:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 
 from starverse.app import syncs
 from starverse.app.syncs import SyncView, Wanted
 from starverse.domain.catalog.disks import SyncDirection
+from starverse.http.routing import make_router
 from starverse.http.security import OnceDep, PlatformDep, TeamCaller
 from starverse.http.shapes import LIMIT_DEFAULT, In, InstantText, Items, LimitParam, Out
 
-router = APIRouter(tags=["disks"], prefix="/disks/{disk_ref}/syncs")
+router = make_router("disks", "/disks/{disk_ref}/syncs")
 
 
 class SyncIn(In):

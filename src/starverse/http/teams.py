@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import Response
 
 from starverse.app import teams
+from starverse.http.routing import make_router
 from starverse.http.schemas_accounts import MemberIn, TeamIn, TeamOut
 from starverse.http.security import AccountCaller, OnceDep, PlatformDep, TeamCaller
 from starverse.http.shapes import Items
 
-router = APIRouter(tags=["teams"], prefix="/teams")
+router = make_router("teams", "/teams")
 
 
 @router.post("", status_code=201)

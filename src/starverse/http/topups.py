@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
+from fastapi import Body, Depends, Header, Query, Request, Response
 
 from starverse.app import topups
 from starverse.app.gateways import SIGNATURE_HEADER, SignedNotification
 from starverse.app.topups import RefundRequest, TopUpRequest
+from starverse.http.routing import make_router
 from starverse.http.schemas_money import (
     AutoTopUpIn,
     AutoTopUpOut,
@@ -21,7 +22,7 @@ from starverse.http.schemas_money import (
 from starverse.http.security import OnceDep, PlatformDep, TeamCaller
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
 
-router = APIRouter(tags=["money"])
+router = make_router("money")
 
 
 @router.post("/topups", status_code=201)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from starverse.app import wallet
+from starverse.http.routing import make_router
 from starverse.http.schemas_money import TransferOut, WalletOut
 from starverse.http.security import PlatformDep, TeamCaller
 from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
 
-router = APIRouter(tags=["money"], prefix="/wallet")
+router = make_router("money", "/wallet")
 
 
 @router.get("")
