@@ -11,7 +11,7 @@ from starverse.app.etags import require_version
 from starverse.app.gifts import Gift, give_credit
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
-from starverse.app.passwords import hash_password, password_fault
+from starverse.app.passwords import password_fault
 from starverse.app.platform import Platform
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
 from starverse.db import accounts, ledger, teams
@@ -101,7 +101,7 @@ def change_account(
         fault = password_fault(change.password, email.strip().lower())
         if fault is not None:
             raise Invalid(faults=[fault])
-        new_hash = hash_password(change.password)
+        new_hash = platform.passwords.hash_of(change.password)
     with platform.database.write() as connection:
         now = platform.clock.now()
         account = _account(connection, email)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from starverse.app import teams as team_cases
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
-from starverse.app.passwords import hash_password, needs_new_hash, password_fault, verify_password
+from starverse.app.passwords import NO_PASSWORD, password_fault
 from starverse.app.platform import Platform
 from starverse.app.rate_limits import Attempts
 from starverse.app.secret_files import write_secret
@@ -80,16 +80,16 @@ def register(platform: Platform, email: str, password: str, *, attempts: Attempt
     if not platform.settings.registration_open:
         raise Forbidden("Registration is closed here.", hint="Ask the operator for an account.")
     attempts.count_registration(place)
-    return make_account(platform, email, password)
-
-
-def make_account(platform: Platform, email: str, password: str, *, operator: bool = False) -> Registered:
-    """:func:`register` without its limits, for the operator and for :func:`ensure_operator`."""
     address = normal_email(email)
     fault = password_fault(password, address)
     if fault is not None:
         raise Invalid(faults=[fault])
-    password_hash = hash_password(password)
+    return _add_account(platform, address, platform.passwords.hash_of(password))
+
+
+def _add_account(
+    platform: Platform, address: str, password_hash: str, *, operator: bool = False
+) -> Registered:
     for _ in range(_TRIES):
         try:
             return _write_account(platform, address, password_hash, operator)
@@ -132,9 +132,10 @@ def login(platform: Platform, email: str, password: str, *, attempts: Attempts, 
     attempts.count_login(address, place)
     with platform.database.read() as connection:
         stored_hash = accounts.password_hash_of(connection, address)
-    if not verify_password(stored_hash, password):
+    if not platform.passwords.is_right(stored_hash, password):
         raise Unauthenticated("The mail address or the password is wrong.")
-    new_hash = hash_password(password) if needs_new_hash(stored_hash or "") else None
+    outdated = platform.passwords.needs_new_hash(stored_hash or "")
+    new_hash = platform.passwords.hash_of(password) if outdated else None
     with platform.database.write() as connection:
         now = platform.clock.now()
         account = accounts.find_account(connection, address)
@@ -285,7 +286,7 @@ def ensure_operator(platform: Platform) -> str:
     if account is not None and token is not None and token.account_id == account.id:
         return stored
     if account is None:
-        account = make_account(platform, OPERATOR_EMAIL, platform.ids.secret(), operator=True).account
+        account = _add_account(platform, OPERATOR_EMAIL, NO_PASSWORD, operator=True).account
     with platform.database.write() as connection:
         _, secret = _issue(platform, connection, account.id, "operator on this machine", platform.clock.now())
     write_secret(path, secret)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from starverse.app.passwords import Passwords
 from starverse.app.ports import Clock, Copier, Ids, ImageStore, NoCopier, NoImages, Wakeups
 from starverse.db.node_memory import NodeMemory
 from starverse.db.servers import Server
@@ -135,6 +136,7 @@ class Platform:
     nodes: NodeMemory = field(default_factory=NodeMemory)
     images: ImageStore = field(default_factory=NoImages)
     copier: Copier = field(default_factory=NoCopier)
+    passwords: Passwords = field(default_factory=Passwords)
     copy_tree: Callable[[Path, Path], int] = no_copy
 
     def channel_addresses(self) -> str:

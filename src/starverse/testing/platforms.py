@@ -10,10 +10,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from argon2.profiles import CHEAPEST
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from starverse.app.bootstrap import prepare
+from starverse.app.passwords import Passwords
 from starverse.app.platform import Platform, Settings
 from starverse.app.ports import Clock, Ids, RandomIds, Wakeups
 from starverse.db.session import Database
@@ -86,7 +88,8 @@ def make_platform(
     ids: Ids | None = None,
     **settings: object,
 ) -> Platform:
-    """A prepared platform: ledger accounts and the shipped price book are there. ``settings`` override."""
+    """A prepared platform: ledger accounts and the shipped price book are there, and passwords cost next to
+    nothing. ``settings`` override."""
     platform = Platform(
         database=database,
         engine=engine,
@@ -95,6 +98,7 @@ def make_platform(
         wakeups=Wakeups(),
         settings=replace(Settings(data=data), **settings),  # type: ignore[arg-type]
         copy_tree=copy_tree,
+        passwords=Passwords(CHEAPEST),
     )
     prepare(platform)
     return platform
