@@ -208,6 +208,14 @@ def test_the_time_limit_announces_itself_and_ends_it(trial: Trial) -> None:
     assert state.ended_at - state.ready_at >= 2
 
 
+def test_a_time_to_live_ends_without_anybody_asking(trial: Trial) -> None:
+    trial.engine.submit(trial.build("short", LONG, ttl_seconds=2))
+    state = until_ended(trial, "short")
+    assert (state.stopped_by, state.exit_signal) == ("time_limit", 15)
+    assert state.ready_at is not None and state.ended_at is not None
+    assert state.ended_at - state.ready_at >= 2
+
+
 def test_kill_9_of_the_launcher_is_seen_and_kills_the_workload(trial: Trial) -> None:
     trial.engine.submit(trial.build("orphan", LONG))
     until_running(trial, "orphan")

@@ -86,6 +86,7 @@ def test_every_start_has_the_same_files_and_another_allocation(world: World) -> 
     launch(world.platform, lab, LaunchRequest("rtx4090", 1, name="box"))
     world.run(3)
     first = next(iter(world.engine.launchers.values())).spec
+    assert first.output == "", "nothing of ours lies among its owner's files"
     (Path(first.home) / "notes.txt").write_text("mine")
     stopping.stop(world.platform, lab, "box")
     world.run(3)

@@ -140,6 +140,26 @@ def test_its_time_to_live_counts_from_ready_and_can_be_changed_while_it_runs(wor
     assert (stopped.state, stopped.reason) == (InstanceState.STOPPED, "ttl")
 
 
+def test_its_time_to_live_ends_it_while_no_server_is_there(world: World) -> None:
+    lab = world.team("lab")
+    world.plan("box", FOR_EVER)
+    launch(world.platform, lab, LaunchRequest("rtx4090", 1, name="box", ttl_seconds=1200))
+    world.run(20)
+    version = version_of(settings_of(views.get(world.platform, lab, "box")))
+    changing.change(world.platform, lab, "box", InstanceChange(ttl_seconds=600), version)
+    world.run(5)
+    world.clock.advance(seconds=3000)
+    world.engine.advance()
+    world.restart()
+    world.run(5)
+    stopped = views.get(world.platform, lab, "box")
+    assert (stopped.state, stopped.reason) == (InstanceState.STOPPED, "ttl")
+    assert stopped.message == "its time to live of 600 s is over"
+    (run,) = world.engine.launchers.values()
+    assert run.state.ready_at is not None and run.state.ended_at == run.state.ready_at + 600
+    world.assert_sound()
+
+
 def test_nothing_that_is_seen_changes_what_is_wanted(world: World) -> None:
     """Scenario 12: refreshes, stops, starts and restarts of the server leave the policy as it was."""
     lab = world.team("lab")

@@ -46,6 +46,7 @@ class _Ground:
     workspace: Workspace
     mounts: tuple[Mount, ...]
     held_seconds: int
+    ttl_seconds: int = 0
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     plugs: tuple[Plug, ...] = ()
     image: str = ""
@@ -152,6 +153,7 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
         held_seconds=metering.held_seconds(connection, allocation.id),
         secrets=secrets.values_of(connection, platform, job.team_id, job.spec.secret_names),
         plugs=wanted_plugs(connection, platform, allocation.id),
+        ttl_seconds=instances.ttl_seconds_of(connection, job.instance_id) or 0,
     )
 
 
@@ -224,6 +226,7 @@ def launch_spec(
         **_of_instance(platform, job),
         plugs=ground.plugs,
         image=ground.image,
+        ttl_seconds=ground.ttl_seconds,
     )
 
 

@@ -18,7 +18,7 @@ from starverse.app.launching import is_too_late
 from starverse.app.one_by_one import each
 from starverse.app.overdue import MARGIN_SECONDS, Watch, Witness, why_overdue
 from starverse.app.platform import Platform
-from starverse.db import allocations, inventory, jobs, metering
+from starverse.db import allocations, instances, inventory, jobs, metering
 from starverse.domain.pricing.open_hours import window_end
 from starverse.domain.pricing.rating import rate_at
 from starverse.domain.recovery.causes import EndFacts, end_cause
@@ -138,10 +138,11 @@ def _clean(platform: Platform, allocation: Allocation) -> bool:
 def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
     """What the platform wants of a launcher, from the record alone."""
     stops = funding.stops_by(allocation, job, platform.settings.kill_after_seconds)
-    plugs = None
+    plugs = ttl_seconds = None
     if job.spec.disks or job.instance_id is not None:
         with platform.database.read() as connection:
             plugs = wanted_plugs(connection, platform, allocation.id)
+            ttl_seconds = instances.ttl_seconds_of(connection, job.instance_id)
     return Desired(
         funded_until=stops.timestamp() if stops else None,
         notice_reason=allocation.notice_reason.value if allocation.notice_reason else "",
@@ -151,6 +152,7 @@ def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
         signal_name=allocation.signal_name or "",
         signal_to=allocation.signal_to or "",
         plugs=plugs,
+        ttl_seconds=ttl_seconds,
     )
 
 

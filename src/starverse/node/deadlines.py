@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from starverse.domain.workloads.launch import FUNDS_END, Desired, LaunchSpec
@@ -21,6 +22,12 @@ def funded_until(spec: LaunchSpec, desired: Desired, ready_at: float) -> float:
     if desired.funded_until is not None:
         return desired.funded_until
     return ready_at + spec.funded_seconds
+
+
+def ttl_end(spec: LaunchSpec, desired: Desired, ready_at: float) -> float:
+    """When an instance has lived as long as its owner wants; no lead, as until then they may want more."""
+    ttl_seconds = spec.ttl_seconds if desired.ttl_seconds is None else desired.ttl_seconds
+    return ready_at + ttl_seconds if ttl_seconds else math.inf
 
 
 def time_limit_lead_seconds(spec: LaunchSpec) -> int:
@@ -50,6 +57,8 @@ def due_notice(spec: LaunchSpec, desired: Desired, ready_at: float, now: float) 
     limit = ready_at + spec.time_limit_seconds
     if now >= limit - time_limit_lead_seconds(spec):
         due.append(Notice("time_limit", limit, "time_limit"))
+    if now >= (ends := ttl_end(spec, desired, ready_at)):
+        due.append(Notice("time_limit", ends, "time_limit"))
     return min(due, key=lambda notice: notice.deadline, default=None)
 
 

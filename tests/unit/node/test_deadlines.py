@@ -39,6 +39,11 @@ def spec(**changes: Any) -> LaunchSpec:
             ("funds", 100, "unfunded"),
         ),
         ({"grace_seconds": 10}, Desired(funded_until=READY - 5), 1, ("funds", -5, "unfunded")),
+        ({"ttl_seconds": 600}, Desired(), 599, None),
+        ({"ttl_seconds": 600}, Desired(), 600, ("time_limit", 600, "time_limit")),
+        ({"ttl_seconds": 600}, Desired(ttl_seconds=900), 600, None),
+        ({"ttl_seconds": 600}, Desired(ttl_seconds=0), 3000, None),
+        ({}, Desired(ttl_seconds=300), 2000, ("time_limit", 300, "time_limit")),
     ],
     ids=[
         "nothing is due a moment before the grace begins",
@@ -51,6 +56,11 @@ def spec(**changes: Any) -> LaunchSpec:
         "reclaim without a deadline gets the grace from now",
         "of two, the one that ends first",
         "money withdrawn: at once",
+        "time to live: nothing before its end",
+        "time to live: at its end",
+        "time to live: put off by its owner",
+        "time to live: taken away by its owner",
+        "time to live: given while it runs",
     ],
 )
 def test_due_notice(

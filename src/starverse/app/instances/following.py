@@ -112,6 +112,10 @@ def _stop(
     reason, message = reason_of_refusal(job.reason) if cause is None else reason_of(cause), job.message
     if job.cancel_requested_at is not None and instance.reason:  # why it was asked for is known since then
         reason, message = InstanceReason(instance.reason), instance.message
+    elif cause is EndCause.TIME_LIMIT:  # its launcher minds the time to live too, while no platform does
+        policy = instances.policy_of(connection, instance.id)
+        if policy.ttl_seconds is not None:
+            reason, message = InstanceReason.TTL, policy.ttl_text
     stopped = instances.change(
         connection,
         instance,

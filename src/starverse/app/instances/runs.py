@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 from starverse.app.platform import Platform
 from starverse.db import events, instances, jobs
 from starverse.db.events import Event
+from starverse.domain.sbatch.patterns import DISCARD
 from starverse.domain.scheduling.fit import permanent_reason
 from starverse.domain.scheduling.snapshot import Node
 from starverse.domain.tariff import Tariff
@@ -95,6 +96,7 @@ def run_spec(
         tariff=tariff,
         price_max=spec.price_max if tariff is spec.tariff else None,
         time_limit_seconds=RUN_SECONDS_MAX,
+        output=DISCARD,
         datasets=spec.datasets,
         network=Network.INTERNET,
         image=spec.image,

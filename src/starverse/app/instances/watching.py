@@ -61,8 +61,7 @@ def _act_on(platform: Platform, seen: _Seen, now: datetime) -> str:
     name = seen.instance.name
     ends = stops_at(seen.policy, seen.run.ready_at)
     if ends is not None and now >= ends:
-        text = f"its time to live of {seen.policy.ttl_seconds} s is over"
-        return _stopped(platform, seen, InstanceReason.TTL, text, now)
+        return _stopped(platform, seen, InstanceReason.TTL, seen.policy.ttl_text, now)
     found = idleness(platform, seen.policy, seen.clock, seen.run, seen.evidence, now)
     if found is None:
         return ""

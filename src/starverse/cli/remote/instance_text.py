@@ -90,6 +90,7 @@ def instance_text(one: Instance, activity: Sequence[Activity] = ()) -> str:
                 ("ready", when(one.get("ready_at"))),
                 ("stopped", when(one.get("stopped_at"))),
                 ("stops", when(one.get("stops_at"))),
+                ("ttl", _ttl(policy)),
                 ("idle stop", _idle_stop(policy)),
                 ("idle", _idle(one.get("idle") or {})),
                 ("if cards go", _restart(policy)),
@@ -121,6 +122,12 @@ def _disk(disk: Any) -> tuple[object, ...]:
         "read-only" if disk.get("read_only") else "writable",
         ": ".join(filter(None, (state, message))),
     )
+
+
+def _ttl(policy: dict[str, Any]) -> str | None:
+    """How long each start lasts at most, which counts also for one that is stopped."""
+    seconds = policy.get("ttl_seconds")
+    return f"{length(seconds)} after each start" if seconds else None
 
 
 def _idle_stop(policy: dict[str, Any]) -> str | None:

@@ -71,7 +71,7 @@ def policy_options() -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             "--idle-stop",
             type=IdleStop(),
             metavar="TIME",
-            help="Stop when idle for so long: 30m, 0, default, off, or unset (as the team's policy says).",
+            help="Stop when idle for so long: 30m, 0, default (the operator's), off, unset.",
         ),
         click.option(
             "--restart",

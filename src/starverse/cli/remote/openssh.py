@@ -20,6 +20,11 @@ ALIVE_SECONDS = 30
 """How often a silent connection is asked whether it is there, so that no address translation forgets it."""
 
 
+EXIT_AS_SHELLS_DO = """trap : INT QUIT; "$@"; exit $?"""
+"""What runs a program at the other end, so that one killed by signal N exits 128+N, as in every shell: ssh
+itself has 255 for that, which is also its own failure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """Where to: ``user`` names the instance. ``identities``: key files to try first."""
@@ -84,11 +89,14 @@ def ssh_argv(target: Target, command: Sequence[str] = (), forwards: Forwards | N
 
 
 def exec_argv(target: Target, command: Sequence[str], *, terminal: bool = False) -> list[str]:
-    """``ssh`` that runs these very words: each reaches the program as it was typed here."""
+    """``ssh`` that runs these very words: each reaches the program as it was typed here. The exit code is the
+    program's, 128+N where signal N killed it."""
     import shlex
 
+    there = shlex.join(["sh", "-c", EXIT_AS_SHELLS_DO, "exec", *command])
+
     words = ["ssh", *_option_words(target), "-o", "BatchMode=yes", "-p", str(target.port)]
-    return [*words, "-t" if terminal else "-T", "-l", target.user, "--", target.host, shlex.join(command)]
+    return [*words, "-t" if terminal else "-T", "-l", target.user, "--", target.host, there]
 
 
 def scp_argv(target: Target, source: str, destination: str, *, to_instance: bool) -> list[str]:

@@ -137,6 +137,11 @@ class Policy:
     generation: int = 0
     changed_at: datetime | None = None
 
+    @property
+    def ttl_text(self) -> str:
+        """Why it was stopped when that time was over."""
+        return f"its time to live of {self.ttl_seconds} s is over"
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:

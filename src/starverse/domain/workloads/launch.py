@@ -187,6 +187,7 @@ class LaunchSpec:
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     image: str = ""
     network_reachable: tuple[str, ...] = ()
+    ttl_seconds: int = 0
     version: int = PROTOCOL_VERSION
 
     @property
@@ -287,11 +288,12 @@ class LauncherState:
 class Desired:
     """What the platform wants of a launcher, whole each time.
 
-    ``funded_until`` ``None``: as in the spec. ``notice_reason`` ``""``: no notice. ``stop``: TERM now,
-    KILL after ``kill_after_seconds``. ``release``: the end is recorded, the launcher may go.
-    ``signal_name`` is the newest signal that people asked for, ``signal_count`` how many were: each count is
-    sent once, to whom ``signal_to`` names (``SignalTo``). ``plugs`` are all disks that are to be had now
-    (``None``: those of the spec); one that is not among them is to be taken out.
+    ``funded_until`` and ``ttl_seconds`` ``None``: as in the spec (``ttl_seconds`` 0: none). ``notice_reason``
+    ``""``: no notice. ``stop``: TERM now, KILL after ``kill_after_seconds``. ``release``: the end is
+    recorded, the launcher may go. ``signal_name`` is the newest signal that people asked for,
+    ``signal_count`` how many were: each count is sent once, to whom ``signal_to`` names (``SignalTo``).
+    ``plugs`` are all disks that are to be had now (``None``: those of the spec); one that is not among them
+    is to be taken out.
     """
 
     funded_until: float | None = None
@@ -303,6 +305,7 @@ class Desired:
     signal_name: str = ""
     signal_to: str = ""
     plugs: tuple[Plug, ...] | None = None
+    ttl_seconds: int | None = None
     version: int = PROTOCOL_VERSION
 
     def to_json(self) -> str:

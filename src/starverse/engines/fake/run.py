@@ -14,7 +14,14 @@ from starverse.domain.workloads.launch import (
     UncleanCard,
 )
 from starverse.engines.fake.plugs import FakePlugs, Reports
-from starverse.node.deadlines import Notice, due_notice, funded_until, strengthen, time_limit_lead_seconds
+from starverse.node.deadlines import (
+    Notice,
+    due_notice,
+    funded_until,
+    strengthen,
+    time_limit_lead_seconds,
+    ttl_end,
+)
 
 SIGKILL, SIGTERM = 9, 15
 NEVER = float("inf")
@@ -149,6 +156,9 @@ class FakeLauncher:
             events.append(funded - self.spec.grace_seconds)
         if self._given is None or limit < self._given.deadline:
             events.append(limit - time_limit_lead_seconds(self.spec))
+        ends = ttl_end(self.spec, self.desired, ready)
+        if self._given is None or ends < self._given.deadline:
+            events.append(ends)
         if self._given is not None and self._term_at is None:
             events.append(self._given.deadline)
         if self.desired.notice_reason and self._weaker_than_desired():

@@ -284,3 +284,18 @@ def test_the_exit_code_of_another_program_is_the_commands(api: FakeApi, line: Co
     for words in (("ssh", "lab"), ("exec", "lab", "--", "true"), ("cp", "lab:x", ".")):
         assert line.run(*words).code == PROGRAM_EXIT_CODE
     assert [argv[0] for argv in line.became] == ["ssh", "ssh", "scp"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown"),
+    [
+        ({"ttl_seconds": 7200}, "ttl 2 h after each start"),
+        ({"ttl_seconds": None, "idle_stop": 0}, "idle stop after 0 s"),
+        ({"idle_stop": "unset"}, "idle stop unset"),
+    ],
+)
+def test_what_stops_it_by_itself_is_shown_also_while_it_is_stopped(
+    api: FakeApi, line: CommandLine, policy: dict[str, Any], shown: str
+) -> None:
+    api.on("GET", "/instances/lab", {**examples.instance(), "state": "stopped", "policy": policy})
+    assert shown in " ".join(line.run("show", "lab").out.split())
