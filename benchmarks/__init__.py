@@ -36,6 +36,9 @@ BENCHMARKS = (
     Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
     Benchmark("metering_and_bill", 14, "metering of card-minutes, a bill over all jobs", "philly"),
     Benchmark("starts", 15, "start, reclaim, and what the control plane adds, on the local engine"),
+    Benchmark("instances_in_a_row", 15, "instances launched, signed in to, stopped; what they leave behind"),
+    Benchmark("instance_moves", 15, "a reclaimed instance with disks on another node, local and Slurm"),
+    Benchmark("warm_images", 15, "an image built cold, instances on it beside raw bubblewrap"),
     Benchmark("neighbours", 15, "what a neighbour that writes flat out leaves of a workload's rate"),
     Benchmark("hot_plug", 15, "disks into running sandboxes and out, a network's cost to a start"),
     Benchmark(

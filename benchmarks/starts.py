@@ -225,8 +225,11 @@ def time_instance(trial: EngineTrial, samples: Samples) -> None:
     trial.engine.clean(allocation_id)
 
 
-def time_raw(command: Sequence[str], shown: Sequence[str]) -> float:
-    """Seconds of one bubblewrap with the platform's namespaces and nothing else, to its end."""
+def time_raw(command: Sequence[str], shown: Sequence[str], bound: Mapping[str, str] | None = None) -> float:
+    """Seconds of one bubblewrap with the platform's namespaces and nothing else, to its end.
+
+    ``shown`` are folders at their own place, ``bound`` folders at another one.
+    """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise SystemExit("bubblewrap is not installed: apt-get install bubblewrap")
@@ -239,6 +242,8 @@ def time_raw(command: Sequence[str], shown: Sequence[str]) -> float:
     for folder in dict.fromkeys(shown):
         if not folder.startswith("/usr"):
             arguments += ["--ro-bind", folder, folder]
+    for source, target in (bound or {}).items():
+        arguments += ["--ro-bind", source, target]
     begun = time.perf_counter()
     subprocess.run([*arguments, *command], check=True)
     return time.perf_counter() - begun
