@@ -180,7 +180,13 @@ def test_story_two_a_detach_is_bounded_then_stuck_and_an_operator_clears_it(
         plugging.clear_stuck(world.platform, lab, one.id)
 
     operator = replace(world.team("operator"), operator=True)
+    (stuck,) = plugging.list_stuck(world.platform, operator)
+    assert (stuck.id, stuck.disk, stuck.team, stuck.instance) == (one.id, "home", "lab", "box")
+    assert (stuck.message, len(stuck.nodes)) == ("a file on it is open", 1)
+    with pytest.raises(StarverseError):
+        plugging.list_stuck(world.platform, lab)
     plugging.clear_stuck(world.platform, operator, one.id)
+    assert plugging.list_stuck(world.platform, operator) == ()
     assert states(world, lab) == [("box", AttachmentState.DETACHED)]
     # the lock on the file is the last word: what somebody still has mounted is refused on the node
     attach(world, lab, "home", "other")

@@ -69,6 +69,10 @@ class Admin:
         path = f"/admin/cards/{quote(card, safe='')}"
         return self._transport.send(Call("PATCH", path, body={"quarantined": quarantined}))
 
+    def stuck_attachments(self) -> list[dict[str, Any]]:
+        """Disks that are stuck somewhere, the oldest first."""
+        return list(self._transport.pages(Call("GET", "/admin/attachments")))
+
     def clear_attachment(self, attachment: str) -> None:
         """A stuck attachment is over: somebody looked that nothing has the disk."""
         path = f"/admin/attachments/{quote(attachment, safe='')}:clear"

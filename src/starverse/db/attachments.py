@@ -182,6 +182,11 @@ def run_of_instance(connection: Connection, instance_id: str) -> str | None:
     return connection.execute(query.limit(1)).scalar()
 
 
+def all_stuck(connection: Connection) -> tuple[Attachment, ...]:
+    """Of every team, those that wait for an operator, the oldest first."""
+    return _read(connection, attachments.c.state == AttachmentState.STUCK)
+
+
 def all_open(connection: Connection) -> tuple[Attachment, ...]:
     return _read(connection, _is_open())
 

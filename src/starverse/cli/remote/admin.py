@@ -29,7 +29,7 @@ group = LazyGroup(
         "backup": LazyCommand(_MAINTENANCE, "Back the platform up into a new folder; it may run.", "backup"),
         "restore": LazyCommand(_MAINTENANCE, "Restore a backup; no server may run.", "restore"),
         "migrate": LazyCommand(_MAINTENANCE, "Bring the database to this version's schema.", "migrate"),
-        "disk": LazyCommand("starverse.cli.remote.admin_disks", "Disks that are stuck: clear.", "group"),
+        "disk": LazyCommand("starverse.cli.remote.admin_disks", "Disks that are stuck: ls, clear.", "group"),
         "move": LazyCommand(_MAINTENANCE, "Move the database: SQLite to PostgreSQL, or back.", "move"),
     },
 )
