@@ -105,7 +105,9 @@ def test_a_schedule_makes_them_in_the_local_night_and_keeps_the_newest(site: Sit
     assert (off["snapshot_schedule"], off["snapshot_due_at"]) == (None, None)
 
 
-@pytest.mark.parametrize("line", ["nonsense", "* * *", "0 3 31 2 *", "60 * * * *", "@daily x"])
+@pytest.mark.parametrize(
+    "line", ["nonsense", "* * *", "0 3 31 2 *", "60 * * * *", "@daily x", "*/14 * * * *"]
+)
 def test_no_cron_line_is_refused(owner: Person, line: str) -> None:
     answer = owner.client.patch("/api/v1/disks/home", json={"snapshot_schedule": line})
     assert answer.status_code == 422, answer.text

@@ -11,6 +11,7 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from starverse.client.errors import Refused
@@ -38,14 +39,22 @@ class _Pieces(io.RawIOBase):
         return count
 
 
-def unpack_folder(pieces: Iterator[bytes], target: Path) -> int:
-    """Unpack into ``target`` (made when it is not there); the number of files written.
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """How many files were written, and the links that were left out because they lead elsewhere."""
 
-    Raises :class:`Refused` at the first member that would leave ``target``; what came before it stays.
+    files: int
+    left_out: tuple[str, ...]
+
+
+def unpack_folder(pieces: Iterator[bytes], target: Path) -> Unpacked:
+    """Unpack into ``target``, made when it is not there.
+
+    Raises :class:`Refused` at the first member whose name would leave ``target``; what came before it stays.
     """
     target.mkdir(parents=True, exist_ok=True)
     root = Path(os.path.realpath(target))
-    files = 0
+    files, left_out = 0, []
     with tarfile.open(fileobj=io.BufferedReader(_Pieces(pieces)), mode="r|") as archive:
         for member in archive:
             place = _place(root, member.name)
@@ -57,10 +66,11 @@ def unpack_folder(pieces: Iterator[bytes], target: Path) -> int:
                 files += 1
                 _write_file(archive, member, place)
             elif member.issym():
-                _write_link(root, member, place)
+                if not _write_link(root, member, place):
+                    left_out.append(member.name)
             else:
                 raise Refused("invalid", f"{member.name!r} in the archive is neither file, folder nor link")
-    return files
+    return Unpacked(files, tuple(left_out))
 
 
 def _place(root: Path, name: str) -> Path:
@@ -83,11 +93,13 @@ def _write_file(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) 
     place.chmod(0o755 if member.mode & 0o100 else 0o644)
 
 
-def _write_link(root: Path, member: tarfile.TarInfo, place: Path) -> None:
+def _write_link(root: Path, member: tarfile.TarInfo, place: Path) -> bool:
+    """Whether it was written: one that leaves the folder is not."""
     reached = Path(os.path.realpath(place.parent / member.linkname))
     if Path(member.linkname).is_absolute() or not reached.is_relative_to(root):
-        raise Refused("invalid", f"the link {member.name!r} in the archive leaves the folder")
+        return False
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.is_symlink() or place.is_file():
         place.unlink()
     place.symlink_to(member.linkname)
+    return True

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from starverse.app.disk_space import require_space
 from starverse.app.disks.finding import find_disk, lock_disk, require_ready
-from starverse.app.disks.schedules import next_due
+from starverse.app.disks.schedules import first_due
 from starverse.app.disks.sizes import require_a_day, set_size
 from starverse.app.disks.views import DiskView, view_of, views_of
 from starverse.app.etags import require_version
@@ -287,7 +287,7 @@ def _schedule(platform: Platform, disk: Disk, wanted: DiskChange, now: datetime)
     if wanted.snapshot_schedule == "":
         return values | {"snapshot_schedule": None, "snapshot_due_at": None}
     if wanted.snapshot_schedule is not None:
-        due = next_due(wanted.snapshot_schedule, platform.settings.timezone, now)
+        due = first_due(wanted.snapshot_schedule, platform.settings.timezone, now)
         values |= {"snapshot_schedule": wanted.snapshot_schedule, "snapshot_due_at": due}
         if disk.snapshots_kept is None and wanted.snapshots_kept is None:
             values["snapshots_kept"] = SNAPSHOTS_KEPT_DEFAULT

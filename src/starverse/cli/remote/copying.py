@@ -6,7 +6,7 @@ import os
 import posixpath
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol
 import click
 
 from starverse.cli.remote.session import Session
+from starverse.cli.remote.tables import visible
 
 STDOUT = "-"
 
@@ -61,9 +62,11 @@ def fetch(session: Session, files: RemoteFiles, here: Remote, target: Path, *, y
         if is_folder:
             from starverse.client.unpacking import unpack_folder
 
-            count = unpack_folder(pieces, place)
-            session.emit({"path": str(place), "files": count}, lambda: "")
-            session.note(f"{_files_text(count)} in {place}")
+            unpacked = unpack_folder(pieces, place)
+            answer = {"path": str(place), "files": unpacked.files, "links_left_out": unpacked.left_out}
+            session.emit(answer, lambda: "")
+            session.note(f"{_files_text(unpacked.files)} in {place}")
+            _note_left_out(session, unpacked.left_out)
             return
         if place.exists():
             session.confirm(f"Overwrite {place}?", yes=yes)
@@ -93,9 +96,9 @@ def _write(place: Path, pieces: Iterator[bytes]) -> int:
 
 def send(session: Session, files: RemoteFiles, source: Path, there: Remote, *, as_folder: bool) -> None:
     """As ``cp -r``: into a folder that is there under the own name, else to the very path that is named."""
-    sent = 0
+    sent, left_out = 0, list[str]()
     inside = as_folder or not there.path or files.is_folder(there.ref, there.path)
-    for file, below in _files(source):
+    for file, below in _files(source, left_out):
         if inside:
             name = posixpath.join(source.resolve().name, below) if below else source.name
             path = posixpath.join(there.path, name)
@@ -104,8 +107,9 @@ def send(session: Session, files: RemoteFiles, source: Path, there: Remote, *, a
         with file.open("rb") as content:
             files.write_file(there.ref, path, content)
         sent += 1
-    session.emit({there.kind: there.ref, "files": sent}, lambda: "")
+    session.emit({there.kind: there.ref, "files": sent, "links_left_out": left_out}, lambda: "")
     session.note(f"{_files_text(sent)} sent to {there.kind} {there.ref}")
+    _note_left_out(session, left_out)
     empty = [str(folder.relative_to(source)) for folder in _empty_folders(source)]
     if empty:
         session.note(
@@ -113,12 +117,19 @@ def send(session: Session, files: RemoteFiles, source: Path, there: Remote, *, a
         )
 
 
+def _note_left_out(session: Session, links: Sequence[str]) -> None:
+    if links:
+        shown = ", ".join(visible(link) for link in links[:10]) + ("..." * (len(links) > 10))
+        session.note(f"left out, because they are links that lead elsewhere: {shown}")
+
+
 def _empty_folders(source: Path) -> list[Path]:
     return sorted(Path(folder) for folder, folders, names in os.walk(source) if not folders and not names)
 
 
-def _files(source: Path) -> Iterator[tuple[Path, str]]:
-    """The file itself, or every file of a folder with its path below it; links that leave are refused."""
+def _files(source: Path, left_out: list[str]) -> Iterator[tuple[Path, str]]:
+    """The file itself, or every file of a folder with its path below it; ``left_out`` gets links that leave
+    it."""
     if not source.is_dir():
         yield source, ""
         return
@@ -128,7 +139,8 @@ def _files(source: Path) -> Iterator[tuple[Path, str]]:
         for name in sorted(names):
             file = Path(folder, name)
             if not file.resolve().is_relative_to(root):
-                raise click.UsageError(f"{file} is a link that leaves {root}")
+                left_out.append(file.relative_to(root).as_posix())
+                continue
             if stat.S_ISREG(file.stat().st_mode):
                 yield file, file.relative_to(root).as_posix()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from starverse.cli.remote import exit_codes
@@ -32,9 +34,11 @@ def create(session: Session, disk: str, name: str | None, no_wait: bool) -> None
         session.note(f"{made['name']} failed: {visible(made.get('message') or 'no reason was given')}")
         session.exit_code = exit_codes.FAILURE
         return
+    kind = " --kind block" if disks.get(disk)["kind"] == "block" else ""
+    source = shlex.quote(f"{disk}/{made['name']}")
     session.note(
         f"{made['name']} is {made['state']}; a disk from it: "
-        f"starverse disk create NAME --size {made['gib']}GiB --from-snapshot {disk}/{made['name']}"
+        f"starverse disk create NAME{kind} --size {made['gib']}GiB --from-snapshot {source}"
     )
 
 
@@ -74,7 +78,7 @@ def rm(session: Session, disk: str, snapshot: str, yes: bool) -> None:
         raise Refused(
             "not_found",
             f"disk {disk} has no snapshot {snapshot}",
-            hint=f"see `starverse disk snapshot ls {disk}`",
+            hint=f"see `starverse disk snapshot ls {shlex.quote(disk)}`",
         )
     session.insist(f"Remove the snapshot {found[0]['name']} of {disk}?", yes=yes)
     disks.remove_snapshot(disk, found[0]["id"])
@@ -83,7 +87,7 @@ def rm(session: Session, disk: str, snapshot: str, yes: bool) -> None:
 
 
 @command(
-    "Take snapshots by themselves, by a cron line in the zone of the price book; `off` ends it.",
+    "Take snapshots by themselves, by a cron line in the installation's zone; `off` ends it.",
     examples=("disk snapshot schedule home '0 3 * * *' --keep 7", "disk snapshot schedule home off"),
 )
 @click.argument("disk", metavar="DISK")

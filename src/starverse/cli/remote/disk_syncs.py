@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -67,11 +68,11 @@ def start(session: Session, disk: str, follow: bool, **asked: Any) -> None:
         _follow(session, disk, made)
         return
     session.emit(dict(made), lambda: made["id"])
-    session.note(f"{made['state']}; look: starverse disk sync show {disk} {made['id']} --follow")
+    session.note(f"{made['state']}; look: starverse disk sync show {shlex.quote(disk)} {made['id']} --follow")
 
 
 @command(
-    "Copy again and again, by a cron line in the zone of the price book.",
+    "Copy again and again, by a cron line in the installation's zone.",
     examples=("disk sync schedule home push s3:bucket/runs '30 2 * * *' --secret s3",),
 )
 @sync_options()
@@ -79,7 +80,7 @@ def start(session: Session, disk: str, follow: bool, **asked: Any) -> None:
 def schedule(session: Session, disk: str, cron: str, **asked: Any) -> None:
     made = session.client().disks.start_sync(disk, _request(asked) | {"schedule": cron})
     session.emit(dict(made), lambda: made["id"])
-    session.note(f"scheduled; end it: starverse disk sync cancel {disk} {made['id']}")
+    session.note(f"scheduled; end it: starverse disk sync cancel {shlex.quote(disk)} {made['id']}")
 
 
 @command("List the copies of a disk, newest first.")
@@ -157,7 +158,7 @@ def _follow(session: Session, disk: str, first: Sync) -> None:
             disks.pause(PAUSE_SECONDS)
             found = disks.sync(disk, first["id"])
     except KeyboardInterrupt:
-        session.note(f"\nit goes on; end it: starverse disk sync cancel {disk} {first['id']}")
+        session.note(f"\nit goes on; end it: starverse disk sync cancel {shlex.quote(disk)} {first['id']}")
         session.exit_code = exit_codes.INTERRUPTED
         return
     session.emit(dict(found), lambda: sync_text(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,7 +66,7 @@ def create(session: Session, *, no_wait: bool, yes: bool, **asked: Any) -> None:
     if made["state"] == "failed":
         session.exit_code = exit_codes.FAILURE
     else:
-        session.note(f"plug it in: starverse disk attach {name} INSTANCE")
+        session.note(f"plug it in: starverse disk attach {shlex.quote(name)} INSTANCE")
 
 
 def _snapshot_id(session: Session, text: str) -> str:
@@ -77,9 +78,8 @@ def _snapshot_id(session: Session, text: str) -> str:
     if not found:
         from starverse.client.errors import Refused
 
-        raise Refused(
-            "not_found", f"disk {disk} has no snapshot {name}", hint=f"starverse disk snapshot ls {disk}"
-        )
+        where = f"starverse disk snapshot ls {shlex.quote(disk)}"
+        raise Refused("not_found", f"disk {disk} has no snapshot {name}", hint=where)
     return found[0]["id"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -157,6 +159,10 @@ def test_a_stuck_disk_names_its_attachment_which_an_operator_clears(api: FakeApi
     api.on("GET", "/disks/home", examples.disk(attachments=[stuck]))
     api.on("POST", "/admin/attachments/att-1:clear", Reply(204))
     assert "a file is open (attachment att-1)" in line.run("disk", "show", "home").out
+    waiting = {**stuck, "disk": "home", "team": "lab", "kind": "block", "nodes": ["gpu-1"], "job": "7"}
+    api.on("GET", "/admin/attachments", {"items": [waiting], "next_cursor": None})
+    told = line.run("admin", "disk", "ls").out
+    assert all(word in told for word in ("att-1", "home", "gpu-1", "a file is open"))
     assert line.run("admin", "disk", "clear", "att-1").code == 2
     assert line.run("admin", "disk", "clear", "att-1", stdin="n\n", terminal=True).code == 1
     assert not api.requests("POST", "/admin/attachments/att-1:clear")
@@ -184,6 +190,43 @@ def test_files_are_copied_onto_a_disk_and_off_it(api: FakeApi, line: CommandLine
     assert (tmp_path / "b.bin").read_bytes() == b"\x00\x01"
     assert line.run("disk", "cp", "home:out/b.bin", "-").out == "\x00\x01"
     assert line.run("disk", "cp", "a", "b").code == 2
+
+
+def test_links_that_lead_elsewhere_are_left_out_by_name_and_all_else_is_copied(
+    api: FakeApi, line: CommandLine, tmp_path: Path
+) -> None:
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for name, target in (("bin/python", "/usr/bin/python3"), ("up", "../.."), ("inner", "last")):
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            archive.addfile(link)
+        archive.addfile(tarfile.TarInfo("last"))
+    answer = Reply(200, raw.getvalue(), {"Content-Type": "application/x-tar"})
+    api.on("GET", "/disks/home/files/venv", answer)
+    ran = line.run("disk", "cp", "home:venv", "got")
+    assert (ran.code, "links that lead elsewhere: bin/python, up" in ran.err) == (0, True)
+    assert sorted(path.name for path in (tmp_path / "got").iterdir()) == ["inner", "last"]
+
+    (tmp_path / "got" / "away").symlink_to("/etc/hostname")
+    for name in ("inner", "last"):
+        api.on("PUT", f"/disks/home/files/got/{name}", Reply(204))
+    ran = line.run("disk", "cp", "got", "home:")
+    assert (ran.code, "links that lead elsewhere: away" in ran.err) == (0, True)
+
+
+def test_commands_that_are_named_can_be_pasted_whatever_the_disk_is_called(
+    api: FakeApi, line: CommandLine
+) -> None:
+    block = examples.disk("my disk") | {"kind": "block"}
+    api.on("POST", "/disks", Reply(201, block))
+    api.on("GET", "/disks/my%20disk", block)
+    api.on("POST", "/disks/my%20disk/snapshots", Reply(201, examples.snapshot("at noon")))
+    ran = line.run("disk", "create", "my disk", "--kind", "block", "--size", "1GiB", "--yes")
+    assert "starverse disk attach 'my disk' INSTANCE" in ran.err
+    ran = line.run("disk", "snapshot", "create", "my disk", "--no-wait")
+    assert "disk create NAME --kind block --size" in ran.err
+    assert "--from-snapshot 'my disk/at noon'" in ran.err
 
 
 def test_what_is_on_a_disk_is_listed_and_removed(api: FakeApi, line: CommandLine) -> None:
