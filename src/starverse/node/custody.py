@@ -40,6 +40,8 @@ class Custody:
         self._say = say
         self._cgroups: Cgroups | None = None
         self._memory_killed = False
+        self._memory_victim = 0
+
         self.workload: Workload | None = None
         self.given: Notice | None = None
         self.term_at: float | None = None
@@ -151,13 +153,25 @@ class Custody:
             workload.release()
 
     def watch_memory(self) -> None:
+        """What a memory cgroup does, where there is none. Of an instance the largest process alone is
+        killed, as the kernel does: it goes on for whoever else is at work in it."""
         if not self._watches_memory() or self.killed or self.workload is None:
             return
-        used = processes.read_resident_bytes(self.workload.processes_inside())
-        if used > self._spec.limits.memory_bytes:
-            self._say(f"out of memory: {used} bytes resident, the limit is {self._spec.limits.memory_bytes}")
-            self._memory_killed = self.killed = True
-            self.workload.kill()
+        resident = {pid: processes.read_resident_bytes([pid]) for pid in self.workload.processes_inside()}
+        used, limit = sum(resident.values()), self._spec.limits.memory_bytes
+        if used <= limit:
+            return
+        if self._spec.interactive:
+            largest = max(resident, key=lambda pid: resident[pid])
+            if largest != self._memory_victim and processes.send([largest], signal.SIGKILL):
+                self._memory_victim = largest
+                self._say(
+                    f"out of memory: {used} bytes resident, the limit is {limit}; the largest was killed"
+                )
+            return
+        self._say(f"out of memory: {used} bytes resident, the limit is {limit}")
+        self._memory_killed = self.killed = True
+        self.workload.kill()
 
     def has_ended(self) -> bool:
         """Whether the whole sandbox is gone."""

@@ -76,7 +76,8 @@ def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
     if notice is not None:
         return _BY_NOTICE[notice], f"{_NOTICE_TEXTS[notice]}; {exit_text(state.exit_code, state.exit_signal)}"
     if state.out_of_memory:
-        return EndCause.OUT_OF_MEMORY, "it used more memory than it asked for; ask for more with --mem"
+        option = "--memory-gib" if facts.interactive else "--mem"
+        return EndCause.OUT_OF_MEMORY, f"it used more memory than it asked for; ask for more with {option}"
     if told or (state.exit_code is None and state.exit_signal is None):
         return EndCause.PLATFORM, "the platform stopped it"
     text = exit_text(state.exit_code, state.exit_signal)
