@@ -73,6 +73,19 @@ class EngineSettings(_Section):
         200_000, ge=1000, description="First Unix user of teams, when started as root"
     )
     disk_bytes_per_second: int | None = Field(None, ge=1, description="Disk I/O limit of one workload")
+    disk_node_bytes_per_second: int | None = Field(
+        None,
+        ge=1,
+        description="Disk I/O that a node can do; a workload has its cards' share of it at most",
+    )
+    network_bytes_per_second: int | None = Field(
+        None, ge=1, description="Network limit of one workload, each way (--net internet)"
+    )
+    network_node_bytes_per_second: int | None = Field(
+        None,
+        ge=1,
+        description="What a node's network carries each way; a workload has its cards' share of it at most",
+    )
 
     @field_validator("network_reachable")
     @classmethod

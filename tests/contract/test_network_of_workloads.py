@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from starverse.domain.workloads.launch import LaunchSpec
+from starverse.domain.workloads.launch import LaunchSpec, Limits
 from starverse.engines.folders.leftovers import LastCopies
 from starverse.engines.local.cleaning import clean_up
 from starverse.node.folder import AllocationFolder
@@ -25,12 +25,14 @@ from starverse.testing.launcher_platforms import (
     own,
     wait_for,
 )
+from starverse.testing.launches import MIB
 from starverse.testing.network_lab import (
     HOST,
     HOST_PRIVATE,
     INTERNET,
     NAME,
     ROUTER,
+    STREAM,
     NetworkLab,
     open_lab,
     why_no_lab,
@@ -164,3 +166,36 @@ def test_nothing_of_a_network_is_left(platform: Platform, lab: NetworkLab, kille
         platform.started[-1].wait(20)
     wait_for(lambda: not pastas(spec), what="pasta goes on")
     assert not Path(spec.folder, "network", "netns").is_symlink()
+
+
+RATE = 8_000_000
+
+
+def test_a_neighbour_that_goes_flat_out_leaves_a_workload_its_rate(
+    platform: Platform, lab: NetworkLab
+) -> None:
+    lab.serve_streams(INTERNET, PORT)
+    limits = Limits(cpus=1.0, memory_bytes=512 * MIB, network_bytes_per_second=RATE)
+    neighbour = begin(platform, "neighbour", uid=OTHER_TEAM_UID, limits=limits)
+    spec = begin(platform, limits=limits)
+    for one in (neighbour, spec):
+        assert json.loads(Path(one.folder, "network", "rate.json").read_text())["refused"] == ""
+        Path(one.workspace, "stream.py").write_text(STREAM)
+    alone = stream(spec, 1.0)
+    ask(neighbour, f"/usr/bin/python3 stream.py {INTERNET} {PORT} 3 4 ud > out 2>&1 &")
+    wait_for(lambda: sent(neighbour) > RATE // 8, what="the neighbour sends")
+    beside = stream(spec, 1.0)
+    for way in "ud":
+        assert RATE / 3 < alone[way] < RATE * 1.5
+        assert beside[way] > alone[way] / 2
+
+
+def stream(spec: LaunchSpec, seconds: float) -> dict[str, float]:
+    """Bytes a second, up and down at once."""
+    said = ask(spec, f"/usr/bin/python3 stream.py {INTERNET} {PORT} {seconds} 1 ud")
+    return dict(json.loads(next(line for line in said.splitlines() if line.startswith("{"))))
+
+
+def sent(spec: LaunchSpec) -> int:
+    rows = [line.split() for line in ask(spec, "cat /proc/net/dev").splitlines() if ":" in line]
+    return sum(int(row[9]) for row in rows if row[0] not in ("lo:", "incoming0:"))

@@ -26,7 +26,13 @@ FOR_EVER = FakeRun(run_seconds=float("inf"))
 @pytest.fixture
 def world(kind: str, tmp_path: Path) -> Iterator[World]:
     with fresh_database(kind, tmp_path) as database:
-        yield World(database, tmp_path / "data")
+        yield World(
+            database,
+            tmp_path / "data",
+            disk_node_bytes_per_second=9000,
+            network_node_bytes_per_second=900,
+            network_bytes_per_second=500,
+        )
 
 
 def test_an_instance_runs_until_it_is_stopped_and_is_charged_from_ready(world: World) -> None:
@@ -70,6 +76,11 @@ def test_without_cards_it_is_the_same_instance_at_the_price_that_is_shown(world:
     running = next(iter(run for run in world.engine.launchers.values() if not run.ended))
     assert running.spec.cards == ()
     assert (running.spec.limits.cpus, running.spec.limits.memory_bytes) == (0.5, 2 * 1024**3)
+    rates = [
+        (limits.disk_bytes_per_second, limits.network_bytes_per_second)
+        for limits in (run.spec.limits for run in world.engine.launchers.values())
+    ]
+    assert rates == [(8000, 500), (1000, 100)], "a part for each card of the node, one for those without"
     world.run(3600, step=60)
     stopping.stop(world.platform, lab, "box")
     world.run(3)

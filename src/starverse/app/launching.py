@@ -6,6 +6,7 @@ was done, and the launcher claims its allocation id exclusively.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -30,6 +31,7 @@ from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.launch import GrantedCard, LaunchSpec, Limits, Mount, Plug, Template
 from starverse.domain.workloads.reasons import EndCause
 from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.shares import rate_of_workload
 from starverse.domain.workloads.specs import ArraySpec, JobSpec, Network, OpenMode
 from starverse.domain.workloads.states import AllocationState
 
@@ -50,6 +52,8 @@ class _Ground:
     secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     plugs: tuple[Plug, ...] = ()
     image: str = ""
+    places: tuple[tuple[int, int], ...] = ()
+    """For each of its nodes, how many cards it has there, and how many the node has."""
 
 
 def start(platform: Platform, allocation: Allocation) -> bool:
@@ -146,7 +150,10 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
         if dataset is None:
             raise Unavailable(f"the dataset {name} is not verified any more")
         mounts.append(Mount(str(platform.paths.dataset(dataset.id)), f"/dataset/{name}"))
+    nodes = inventory.load_nodes_named(connection, allocation.nodes)
+    held = Counter(card.node_id for card in cards)
     return _Ground(
+        places=tuple((held[name], len(node.cards)) for name, node in nodes.items()),
         cards=tuple(GrantedCard(c.id, c.index, c.uuid, c.model, c.declared, c.node_id) for c in cards),
         workspace=workspace,
         mounts=tuple(mounts),
@@ -196,7 +203,7 @@ def launch_spec(
         open_mode=(OpenMode.APPEND if append else OpenMode.TRUNCATE).value,
         chdir=spec.chdir,
         mounts=ground.mounts,
-        limits=_limits(platform, spec, allocation),
+        limits=_limits(platform, spec, allocation, ground.places),
         resume_from=allocation.resume_from,
         template=template,
         driver=settings.driver,
@@ -230,13 +237,20 @@ def launch_spec(
     )
 
 
-def _limits(platform: Platform, spec: JobSpec, allocation: Allocation) -> Limits:
+def _limits(
+    platform: Platform, spec: JobSpec, allocation: Allocation, places: tuple[tuple[int, int], ...]
+) -> Limits:
     """Its part of each node; without cards less than a whole CPU, of which the record counts one."""
     settings = platform.settings
     return Limits(
         cpus=settings.no_gpu_cpus if spec.tariff is Tariff.NO_GPU else float(allocation.cpus),
         memory_bytes=allocation.memory_bytes,
-        disk_bytes_per_second=settings.disk_bytes_per_second,
+        disk_bytes_per_second=rate_of_workload(
+            settings.disk_bytes_per_second, settings.disk_node_bytes_per_second, places
+        ),
+        network_bytes_per_second=rate_of_workload(
+            settings.network_bytes_per_second, settings.network_node_bytes_per_second, places
+        ),
     )
 
 

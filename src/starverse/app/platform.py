@@ -38,6 +38,9 @@ class Settings:
     lease_seconds: int = 30
     start_timeout_seconds: int = 120
     disk_bytes_per_second: int | None = None
+    disk_node_bytes_per_second: int | None = None
+    network_bytes_per_second: int | None = None
+    network_node_bytes_per_second: int | None = None
     network_reachable: tuple[str, ...] = ()
     unix_uid_first: int = 200_000
     drops_to_team_uid: bool = False

@@ -21,6 +21,8 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from starverse.node.network.rates import INCOMING
+
 SAMPLE_SECONDS = 10.0
 CPU_SHARE = 0.05
 DISK_BYTES_PER_SECOND = 100 * 1024
@@ -116,10 +118,10 @@ def read_processes(ours: Collection[int], proc: str = "/proc") -> dict[int, Usag
 
 
 def read_network_bytes(path: str) -> int | None:
-    """Received and sent by every interface but the loopback one, as ``/proc/net/dev`` has it; ``None``: there
-    is no other."""
+    """Received and sent by every interface but the loopback one and the queue of what comes in, as
+    ``/proc/net/dev`` has it; ``None``: there is no other."""
     rows = [line.partition(":") for line in _read(path).splitlines() if ":" in line]
-    others = [words.split() for name, _, words in rows if name.strip() != "lo"]
+    others = [words.split() for name, _, words in rows if name.strip() not in ("lo", INCOMING)]
     return sum(int(row[0]) + int(row[8]) for row in others) if others else None
 
 

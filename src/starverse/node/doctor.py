@@ -18,10 +18,12 @@ from pathlib import Path
 from starverse.node import fabric_tools
 from starverse.node.cards.nvml import NoDriver, open_nvml
 from starverse.node.doctor_surroundings import (
+    Rates,
     probe_block_disks,
+    probe_disk_shares,
     probe_internet,
+    probe_network_shares,
     probe_plugs,
-    probe_shares,
 )
 from starverse.node.findings import Finding, Health
 from starverse.node.host_setup import find_python_folders
@@ -40,8 +42,9 @@ PROBE_UID = 65_534
 FREE_DISK_BYTES_WANTED = 10 * 1024**3
 
 
-def examine(data: Path) -> tuple[Finding, ...]:
-    """All probes, in the order in which a newcomer should mend things. ``data`` is the data folder."""
+def examine(data: Path, disk: Rates, network: Rates) -> tuple[Finding, ...]:
+    """All probes, in the order in which a newcomer should mend things. ``data`` is the data folder, ``disk``
+    and ``network`` are what the operator says of them."""
     probes: tuple[Callable[[], Finding], ...] = (
         probe_bubblewrap,
         probe_user_namespaces,
@@ -51,7 +54,8 @@ def examine(data: Path) -> tuple[Finding, ...]:
         lambda: probe_plugs(_try_in_child),
         probe_block_disks,
         lambda: probe_internet(_try_in_child),
-        lambda: probe_shares(data),
+        lambda: probe_disk_shares(data, disk),
+        lambda: probe_network_shares(network, _try_in_child),
         probe_cards,
         probe_ssh,
         probe_syncs,

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from starverse.node.findings import Finding, Health
 from starverse.node.limits import device_of, find_cgroups
 from starverse.node.network import pasta
+from starverse.node.network.rates import kernel_refusal as kernel_refusal_of_rates
 from starverse.node.network.reject_rules import kernel_refusal
 from starverse.node.network.resolvers import find_resolvers
 from starverse.node.plugs import block_disks, fuse_disks, mount_trees
@@ -20,6 +24,7 @@ TryInChild = Callable[[Callable[[], None]], str]
 
 _SHARING = ("bfq",)
 """Schedulers of disks that share by control group; the cost model of version 2 (``io.cost``) does too."""
+_WRITTEN_MAX = 64 * 1024**2
 
 
 def probe_plugs(try_in_child: TryInChild) -> Finding:
@@ -76,23 +81,89 @@ def probe_internet(try_in_child: TryInChild) -> Finding:
     return Finding(name, Health.OK, what)
 
 
-def probe_shares(data: Path) -> Finding:
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the operator says of disk or network, bytes a second: a limit for each workload, and what a node
+    has; ``None``: not said."""
+
+    limit: int | None = None
+    node: int | None = None
+
+    def __str__(self) -> str:
+        said = []
+        if self.node is not None:
+            said.append(f"{_in_mb(self.node)} divided by cards")
+        if self.limit is not None:
+            said.append(f"{_in_mb(self.limit)} for each workload at most")
+        return ", ".join(said)
+
+
+def probe_network_shares(rates: Rates, try_in_child: TryInChild) -> Finding:
+    """Whether a neighbour that goes flat out leaves the others their share of the network."""
+    name = "share of the network"
+
+    def hold() -> None:
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET)
+        if why := kernel_refusal_of_rates():
+            raise OSError(0, why)
+
+    refusal = try_in_child(hold)
+    if refusal:
+        remedy = "modprobe -a sch_tbf sch_ingress cls_u32 act_mirred ifb"
+        return Finding(name, Health.WARN, f"nobody's, a rate cannot be limited: {refusal}", remedy)
+    if not str(rates):
+        remedy = "set engine.network_node_bytes_per_second to what this node's network carries"
+        return Finding(name, Health.WARN, "nobody's: workloads compete, no rate is set", remedy)
+    return Finding(name, Health.OK, f"{rates}, each way; jobs on several nodes and --net host: no limit")
+
+
+def probe_disk_shares(data: Path, rates: Rates) -> Finding:
     """Whether a neighbour that writes flat out leaves the others their share of the disk."""
     name = "share of the disk"
+    while not data.is_dir():
+        data = data.parent
     scheduler = _scheduler_of(data)
     support = find_cgroups()
-    if support.blkio and (scheduler in _SHARING or _has_cost_model(support.blkio)):
-        return Finding(name, Health.OK, f"equal for workloads that write at once ({scheduler})")
-    what = f"nobody's: the disk's scheduler is {scheduler or 'unknown'}"
     if not support.blkio:
         return Finding(name, Health.WARN, "nobody's: no control group for disk I/O", "see limits, above")
-    remedy = "echo bfq > /sys/block/DISK/queue/scheduler, or engine.disk_bytes_per_second"
+    if str(rates):
+        what = str(rates)
+        if support.version == 1:
+            what += "; cgroup v1 does not count what is written through the page cache"
+        return Finding(name, Health.OK, what)
+    if scheduler in _SHARING or _has_cost_model(support.blkio):
+        return Finding(name, Health.OK, f"equal for workloads that write at once ({scheduler})")
+    what = f"nobody's: the disk's scheduler is {scheduler or 'unknown'}, no rate is set"
+    measured = write_rate(data)
+    figure = f" = {measured} (as it wrote just now)" if measured else ""
+    remedy = f"engine.disk_node_bytes_per_second{figure}, or echo bfq > /sys/block/DISK/queue/scheduler"
     return Finding(name, Health.WARN, what, remedy)
 
 
+def write_rate(folder: Path) -> int:
+    """Bytes a second that one writer gets past the page cache just now, in two figures; 0 where that cannot
+    be told. Writes 64 MiB at most, and for a quarter of a second."""
+    block, written = mmap.mmap(-1, 1 << 20), 0
+    try:
+        handle = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return 0
+    began = time.monotonic()
+    try:
+        while written < _WRITTEN_MAX and time.monotonic() < began + 0.25:
+            written += os.write(handle, block)
+    except OSError:
+        return 0
+    finally:
+        os.close(handle)
+    return int(float(f"{written / (time.monotonic() - began):.1e}"))
+
+
+def _in_mb(rate: int) -> str:
+    return f"{rate / 1e6:,.0f} MB/s"
+
+
 def _scheduler_of(data: Path) -> str:
-    while not data.is_dir():
-        data = data.parent
     try:
         folder = Path("/sys/dev/block") / device_of(str(data)) / "queue/scheduler"
         text = folder.read_text()

@@ -15,6 +15,7 @@
     outputs.json   where --output and --error begin         launcher
     limits.json    which limits hold, and which do not      launcher
     launcher.log start.err                                  launcher, sandbox
+    network/       what pasta watches; rate.json: the rate asked for, and why it does not hold
     run/           /run/starverse: script, token, api.sock, notice.json, bin/
     home/ tmp/     the sandbox's /root and /tmp
 """

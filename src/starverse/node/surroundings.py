@@ -66,6 +66,9 @@ class Surroundings:
         if no_network and self._spec.interactive:
             self._say(no_network)
             no_network = ""
+        if self._network.remark:
+            self._say(self._network.remark)
+            self._network.remark = ""
         self._plugs.tend(now)
         return no_network or ("" if self.are_there else self._look())
 

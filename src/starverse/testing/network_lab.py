@@ -43,6 +43,53 @@ while True:
     line.sendall(b"hello from " + sys.argv[3].encode())
     line.close()
 """
+_STREAMS = """
+import json, socket, sys, threading, time
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("listens", flush=True)
+block = bytes(1 << 18)
+def serve(line):
+    began, taken = time.monotonic(), 0
+    with line:
+        try:
+            if line.recv(1) == b"d":
+                while True:
+                    line.sendall(block)
+            while part := line.recv(1 << 20):
+                taken += len(part)
+            line.sendall(json.dumps([taken, time.monotonic() - began]).encode())
+        except OSError:
+            pass
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+STREAM = """
+import json, socket, sys, threading, time
+address, port, seconds, count = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+ways = sys.argv[5]
+rates, block = {"u": [], "d": []}, bytes(1 << 18)
+end = time.monotonic() + seconds
+def run(way):
+    taken, began = 0, time.monotonic()
+    with socket.create_connection((address, port), 10) as line:
+        line.sendall(way.encode())
+        while time.monotonic() < end:
+            if way == "u":
+                line.sendall(block)
+            else:
+                taken += len(line.recv(1 << 20))
+        passed = time.monotonic() - began
+        if way == "u":
+            line.shutdown(socket.SHUT_WR)
+            taken, passed = json.loads(line.recv(100))
+    rates[way].append(taken / passed)
+threads = [threading.Thread(target=run, args=(way,)) for way in ways for _ in range(count)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(json.dumps({way: sum(rates[way]) for way in ways}))
+"""
+"""What a workload runs, with address, port, seconds, connections and ways (``u``, ``d``, ``ud``): prints
+bytes a second by way, of a server of :meth:`NetworkLab.serve_streams`."""
 _NAME_SERVER = f"""
 import socket
 listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -73,6 +120,10 @@ class NetworkLab:
         """Say ``text`` to whoever connects, on the host or ``outside``."""
         place = self._internet if outside else self._host
         self._python(place, _ECHO, address, str(port), text)
+
+    def serve_streams(self, address: str, port: int) -> None:
+        """Outside: send to whoever says ``d`` for as long as it listens; count what comes after ``u``."""
+        self._python(self._internet, _STREAMS, address, str(port))
 
     def close(self) -> None:
         for process in reversed(self._started):

@@ -21,11 +21,16 @@ ONLY_ON_HARDWARE = (
 def command(data: Path | None, as_json: bool) -> None:
     """Check everything this machine offers to workloads; exit code 1 when something needed is missing."""
     from starverse.config import load
-    from starverse.node.doctor import examine
+    from starverse.node.doctor import Rates, examine
     from starverse.node.findings import Health
 
-    folder = data or load().config.server.data
-    findings = examine(folder)
+    config = load().config
+    engine = config.engine
+    findings = examine(
+        data or config.server.data,
+        Rates(engine.disk_bytes_per_second, engine.disk_node_bytes_per_second),
+        Rates(engine.network_bytes_per_second, engine.network_node_bytes_per_second),
+    )
     if as_json:
         document = {
             "version": 1,

@@ -50,12 +50,14 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Per node. ``disk_bytes_per_second`` ``None``: no limit."""
+    """Per node. ``disk_bytes_per_second`` (of reads, and of writes) and ``network_bytes_per_second`` (sent,
+    and received, over a network of its own) ``None``: no limit."""
 
     cpus: float
     memory_bytes: int
     processes: int = 4096
     disk_bytes_per_second: int | None = None
+    network_bytes_per_second: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

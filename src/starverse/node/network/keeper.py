@@ -1,25 +1,34 @@
-"""The network of one workload that asked for ``internet``: made beside its start, gone with it."""
+"""The network of one workload that asked for ``internet``: made beside its start, gone with it.
+
+Where its rate is limited and the kernel cannot, it has the network all the same; the log says so, and
+``network/rate.json`` in the allocation's folder, as ``limits.json`` does of other limits.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.acts import Act
 from starverse.node.network.off_limits import Net, off_limits, read_host_tables
 from starverse.node.network.pasta import NetworkRefused, Pasta, unlink
+from starverse.node.network.rates import hold_rates
 from starverse.node.network.reject_rules import reject
 from starverse.node.network.resolvers import find_resolvers
 from starverse.node.sandbox import syscalls
 
+_RATE = "network/rate.json"
 MAKING_SECONDS_MAX = 30.0
 """After which a start without its network is given up."""
 
 
 class NetworkKeeper:
-    """Nothing here waits. ``is_there``: whether the workload has the network that it asked for."""
+    """Nothing here waits. ``is_there``: whether the workload has the network that it asked for; ``remark``
+    is what its log should say of it."""
 
     def __init__(self, spec: LaunchSpec, folder: Path) -> None:
         self._spec = spec
@@ -27,6 +36,7 @@ class NetworkKeeper:
         self._act: Act | None = None
         self._begun = False
         self._give_up_at = 0.0
+        self.remark = ""
         self.is_there = spec.network != "internet"
 
     def begin(self, child: int, sandbox: int, program: str) -> None:
@@ -38,7 +48,7 @@ class NetworkKeeper:
         pasta = Pasta(program, self._folder, child, uid, self._spec.allocation_id)
         pasta.link()
         reachable = [ipaddress.ip_network(text) for text in self._spec.network_reachable]
-        self._act = Act(lambda: make_network(pasta, sandbox, reachable), (sandbox,))
+        self._act = Act(lambda: self._make(pasta, sandbox, reachable), (sandbox,))
 
     def tend(self, now: float) -> str:
         """One look; answers why there is no network, ``""`` while nothing is wrong."""
@@ -47,6 +57,7 @@ class NetworkKeeper:
             if outcome:
                 return f"no network: {outcome}"
             self.is_there = True
+            self.remark = self._read_remark()
         if self._act is not None:
             self._give_up_at = self._give_up_at or now + MAKING_SECONDS_MAX
             if now > self._give_up_at:
@@ -62,6 +73,20 @@ class NetworkKeeper:
         if self._begun:
             unlink(self._folder)
 
+    def _make(self, pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
+        """In the forked child."""
+        make_network(pasta, sandbox, reachable)
+        rate = self._spec.limits.network_bytes_per_second
+        if rate is not None:
+            told = {"bytes_per_second": rate, "refused": limit_rate(sandbox, rate)}
+            (self._folder / _RATE).write_text(json.dumps(told))
+
+    def _read_remark(self) -> str:
+        if self._spec.limits.network_bytes_per_second is None:
+            return ""
+        refused = json.loads((self._folder / _RATE).read_text())["refused"]
+        return f"the network's rate is not limited: {refused}" if refused else ""
+
 
 def make_network(pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
     """The rules first: from its first packet on nothing gets where it must not. ``sandbox`` is a pidfd.
@@ -69,19 +94,29 @@ def make_network(pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
     Called in a process that is single-threaded and may wait; raises :class:`NetworkRefused`.
     """
     nets, resolvers = off_limits(read_host_tables()), find_resolvers()
+    if why := _inside(sandbox, lambda: reject(nets, reachable, resolvers)):
+        raise NetworkRefused(f"what must not be reached cannot be closed off (nf_tables: {why})")
+    pasta.connect()
+
+
+def limit_rate(sandbox: int, bytes_per_second: int) -> str:
+    """Limit a network that is there; answers why the kernel does not, ``""``: it does. ``sandbox`` is a
+    pidfd. Called in a process that is single-threaded and may wait."""
+    return _inside(sandbox, lambda: hold_rates(bytes_per_second))
+
+
+def _inside(sandbox: int, act: Callable[[], None]) -> str:
+    """Do it in a child that owns the sandbox's network; answers the refusal, ``""`` for none."""
     inside = os.fork()
     if inside == 0:
         code = 1
         try:
             syscalls.setns(sandbox, syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET)
-            reject(nets, reachable, resolvers)
+            act()
             code = 0
         except OSError as error:
             code = error.errno or 1
         finally:
             os._exit(code)
     _, status = os.waitpid(inside, 0)
-    if status:
-        why = os.strerror(os.waitstatus_to_exitcode(status))
-        raise NetworkRefused(f"what must not be reached cannot be closed off (nf_tables: {why})")
-    pasta.connect()
+    return os.strerror(os.waitstatus_to_exitcode(status)) if status else ""
