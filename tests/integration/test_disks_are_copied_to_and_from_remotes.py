@@ -13,6 +13,7 @@ import pytest
 
 from starverse.db import events
 from starverse.domain.disk_kind import DiskKind
+from starverse.node.rclone.copier import RcloneCopier
 from starverse.testing.given_disks import folder_of, given_disk
 from starverse.testing.http_sites import PREFIX
 from starverse.testing.rclone_remotes import PASSWORD, ServedRemote
@@ -110,6 +111,22 @@ def test_the_whole_disk_goes_to_the_whole_remote(site: SyncingSite, remote: Serv
     done = site.until(person, "home", site.ask(person, "home", direction="push", verify=True)["id"])
     assert (done["state"], done["message"]) == ("succeeded", "")
     assert files(remote.root) == made | {"only there": b"stays: a sync never deletes"}
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_folders_without_a_file_go_there_and_come_back(site: SyncingSite, remote: ServedRemote) -> None:
+    person = site.register()
+    put_secret(person, "conf", remote.config)
+    disk = given_disk(site, person)
+    (folder_of(site, disk) / "runs" / "空 empty").mkdir(parents=True)
+    give_to_team(folder_of(site, disk))
+    for folder in ("runs", "runs/空 empty"):
+        asked = site.ask(person, "home", direction="push", remote="lab:out", folder=folder, verify=True)
+        done = site.until(person, "home", asked["id"])
+        assert (done["state"], done["message"], done["files_done"]) == ("succeeded", "", 0)
+    assert [path.name for path in remote.root.rglob("*")] == ["out", "空 empty"]
+    done = site.until(person, "home", site.ask(person, "home", remote="lab:out", folder="got")["id"])
+    assert (done["state"], (folder_of(site, disk) / "got" / "空 empty").is_dir()) == ("succeeded", True)
 
 
 @pytest.mark.parametrize("remote", ["sftp"], indirect=True)
@@ -225,7 +242,7 @@ class TestOverSftp:
         disk = given_disk(site, person)
         pull = site.until(person, disk.id, site.ask(person, disk.id, remote="lab:nowhere")["id"])
         assert (pull["state"], pull["attempts"]) == ("failed", 1)
-        assert pull["message"].startswith("there is no such folder at the source")
+        assert pull["message"].startswith("there is no such folder at the remote")
         push = site.until(
             person, disk.id, site.ask(person, disk.id, direction="push", folder="no/where")["id"]
         )
@@ -356,11 +373,19 @@ def test_what_cannot_be_is_refused_at_once_by_name(site: SyncingSite) -> None:
     assert person.get(f"/disks/{disk.id}/syncs")["items"] == []
 
 
+class WithoutBlockDisks(RcloneCopier):
+    """On a machine that mounts none."""
+
+    def missing_for_block_disks(self) -> str:
+        return "no loop devices"
+
+
 def test_a_disk_that_cannot_be_copied_says_why(tmp_path: Path) -> None:
-    with open_syncing_site("sqlite", tmp_path, drops_to_team_uid=False) as site:
+    with open_syncing_site("sqlite", tmp_path, copier=WithoutBlockDisks()) as site:
         person, stranger = site.register(), site.register("stranger@example.org")
         given_disk(site, person, "blocks", kind=DiskKind.BLOCK)
         wanted = {"direction": "pull", "remote": ":http,url='http://127.0.0.1:9':"}
-        assert "block disk" in person.post("/disks/blocks/syncs", wanted, status=409)["detail"]
+        refused = person.post("/disks/blocks/syncs", wanted, status=409)["detail"]
+        assert refused.endswith("is a block disk, which cannot be mounted here: no loop devices.")
         assert person.post("/disks/nothing/syncs", wanted, status=404)["code"] == "not_found"
         assert stranger.post("/disks/blocks/syncs", wanted, status=404)["code"] == "not_found"

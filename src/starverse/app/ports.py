@@ -181,6 +181,10 @@ class Copier(Protocol):
         """Why it can run none, ``""``: it can."""
         ...
 
+    def missing_for_block_disks(self) -> str:
+        """Why it can mount no block disk, ``""``: it can."""
+        ...
+
     def start(self, order: CopyOrder, *, last: bool = False) -> Copying:
         """Begin one; ``last``: nothing of it is to be left at the remote where it fails."""
         ...
@@ -191,6 +195,9 @@ class NoCopier:
 
     def missing(self) -> str:
         return "it was started without rclone"
+
+    def missing_for_block_disks(self) -> str:
+        return self.missing()
 
     def start(self, order: CopyOrder, *, last: bool = False) -> Copying:
         raise Unavailable(f"This platform copies nothing: not {order}, last {last}.")

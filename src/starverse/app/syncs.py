@@ -127,8 +127,7 @@ def ask(platform: Platform, identity: Identity, disk_ref: str, wanted: Wanted) -
             return before
         locked = lock_disk(connection, identity, disk_ref)
         require_ready(locked)
-        mounts_files = platform.settings.drops_to_team_uid
-        _require_free(connection, locked, wanted.direction, mounts_files=mounts_files)
+        _require_free(connection, platform, locked, wanted.direction)
         if len(syncs.open_of_disk(connection, locked.id)) >= OPEN_MAX:
             raise LimitExceeded(
                 f"{OPEN_MAX} syncs of the disk {locked.name} wait or run, schedules counted.",
@@ -352,7 +351,7 @@ def _order(connection: Connection, platform: Platform, sync: Sync) -> CopyOrder:
     if disk is None or team is None:
         raise NotFound("the disk is gone")
     require_ready(disk)
-    _require_free(connection, disk, sync.direction, mounts_files=platform.settings.drops_to_team_uid)
+    _require_free(connection, platform, disk, sync.direction)
     remote, sections = _remote_and_sections(connection, platform, sync.team_id, sync.remote, sync.secret_name)
     backend = remotes.backend_of(remote, sections)
     tree = platform.settings.data / "disks" / disk.id
@@ -373,11 +372,9 @@ def _order(connection: Connection, platform: Platform, sync: Sync) -> CopyOrder:
     )
 
 
-def _require_free(
-    connection: Connection, disk: Disk, direction: SyncDirection, *, mounts_files: bool
-) -> None:
-    """Raises :class:`Conflict` for a disk that somebody else writes, that cannot be mounted here
-    (``mounts_files``), or that is over its size."""
+def _require_free(connection: Connection, platform: Platform, disk: Disk, direction: SyncDirection) -> None:
+    """Raises :class:`Conflict` for a disk that somebody else writes, that cannot be mounted here, or that is
+    over its size."""
     if disk.kind is DiskKind.BLOCK:
         if attachments.open_of_disk(connection, disk.id):
             raise Conflict(
@@ -386,9 +383,10 @@ def _require_free(
             )
         if disk.growing or snapshots.is_making(connection, disk.id):
             raise Conflict(f"The disk {disk.name} is being grown or copied; try again in a moment.")
-        if not mounts_files:
+        missing = platform.copier.missing_for_block_disks()
+        if missing:
             raise Conflict(
-                f"The disk {disk.name} is a block disk, which only a platform that runs as root mounts.",
+                f"The disk {disk.name} is a block disk, which cannot be mounted here: {missing}.",
                 hint="Attach it to an instance and run rclone inside.",
             )
     if disk.over_quota and direction is SyncDirection.PULL:

@@ -66,6 +66,20 @@ def mount_here(source: str, place: str, *, read_only: bool) -> None:
         os.close(handle)
 
 
+def serve_here(source: str, place: str, *, read_only: bool, tag: str) -> None:
+    """As :func:`mount_here` without root: the user namespace is the caller's own too, and ``tag`` as in
+    :func:`show_block`."""
+    if why := fuse_disks.refusal():
+        raise PlugRefused(why)
+    handle = open_file(source, write=True)
+    try:
+        lock(handle)
+        check_file_system(handle)
+        fuse_disks.show(handle, place, read_only=read_only, tag=tag)
+    finally:
+        os.close(handle)
+
+
 def take_out_block(sandbox: int, source: str, target: str, seconds: float) -> None:
     """Write back, unmount, and see that nobody has the file any more, ``seconds`` after that at most."""
     handle = open_file(source, write=True)
@@ -98,6 +112,16 @@ def wait_until_free(handle: int, seconds: float) -> None:
         else:
             return
         time.sleep(0.005)
+
+
+def wait_until_free_here(source: str, seconds: float) -> None:
+    """As :func:`wait_until_free`, of a file by its path; what is not free by then is left as it is."""
+    with contextlib.suppress(OSError, PlugRefused):
+        handle = open_file(source, write=True)
+        try:
+            wait_until_free(handle, seconds)
+        finally:
+            os.close(handle)
 
 
 def check_file_system(handle: int) -> None:

@@ -19,12 +19,16 @@ from starverse.domain.catalog.disks import GIB, SyncDirection
 from starverse.domain.catalog.remotes import shown
 from starverse.domain.catalog.syncs import CopyEnd, CopyOrder, Ending, Progress
 from starverse.node.network.pasta import refusal as network_refusal
+from starverse.node.plugs import fuse_disks
+from starverse.node.plugs.block_disks import loop_refusal, wait_until_free_here
 from starverse.node.rclone.starting import ASIDE_OF_PULLS, Order, remove_leftovers
 
 ASIDE_OF_PUSHES = ".starverse-"
 BESIDE_FILES = [".starverse-*", f"{ASIDE_OF_PULLS}*", "lost+found"]
 """Folders in the root of a block disk that are no files of its owner."""
 END_SECONDS_MAX = 15.0
+FREE_SECONDS_MAX = 10.0
+"""So long a block disk may be written back after its copy; who comes then is refused by its lock."""
 NOISE_KEPT = 5
 _ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
 
@@ -48,6 +52,10 @@ class RcloneCopier:
         if self._network == "internet":
             return network_refusal(shutil.which("pasta") or "")
         return ""
+
+    def missing_for_block_disks(self) -> str:
+        """What this machine lacks to mount one for a copy, ``""``: nothing."""
+        return loop_refusal() if os.geteuid() == 0 else fuse_disks.refusal()
 
     def start(self, order: CopyOrder, *, last: bool = False) -> RcloneCopy:
         """Begin one try; ``last``: what it leaves at the remote on its failure is removed there."""
@@ -149,6 +157,8 @@ class RcloneCopy:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+        if self._started.block_file is not None:
+            wait_until_free_here(self._started.block_file, FREE_SECONDS_MAX)
         remove_leftovers(self._started)
 
     def _say(self, words: bytes) -> None:

@@ -165,6 +165,7 @@ class Copy:
             self._settle(self._rclone(words))
             return
         aside = self._aside_there()
+        self._settle(self._rclone(("mkdir", aside), quiet=True))  # where nothing is to be sent none would be
         compared = ("--compare-dest", f"{ASIDE}:{path}", *self._left_out)
         self._settle(self._rclone(("copy", self._folder, aside, *compared, *_FOLDERS_TOO, *self._limits())))
         named = ("move", aside, f"{REMOTE}:{path}", "--server-side-across-configs", "--delete-empty-src-dirs")
@@ -294,7 +295,10 @@ class Copy:
         if code < 0:
             raise Stopped("interrupted", f"rclone was ended by signal {-code}")
         if code in _EXIT_NOT_FOUND:
-            raise Stopped("failed", f"there is no such folder at the source: {told}")
+            where = "there is no such folder at the remote"
+            if self._order["direction"] == "push":
+                where = "the remote has no such place, and none can be made there"
+            raise Stopped("failed", f"{where}: {told}")
         if "no space left" in told.lower():
             raise Stopped("interrupted", self._full())
         refused = any(word in told.lower() for word in _REFUSED)

@@ -24,7 +24,7 @@ from starverse.node.host_setup import HOST_ETC, INSIDE_UID, find_python_folders
 from starverse.node.network.keeper import make_network
 from starverse.node.network.pasta import NetworkRefused, Pasta
 from starverse.node.network.resolvers import find_resolvers, write_resolvers
-from starverse.node.plugs.block_disks import mount_here
+from starverse.node.plugs.block_disks import mount_here, serve_here
 from starverse.node.plugs.places import PlugRefused
 from starverse.node.rclone import inside
 from starverse.node.sandbox import syscalls
@@ -117,10 +117,21 @@ def _with_own_network(order: Order) -> int:
 def _become(order: Order, parent: int, before: Callable[[], None]) -> NoReturn:
     """From here to bubblewrap; ``before`` is called when the namespaces stand."""
     try:
-        disk = order.tree if order.block_file is None else _mount_block(order, order.block_file)
+        as_root = os.geteuid() == 0
+        disk = order.tree
+        if order.block_file is not None:
+            disk = _place_for_block(order)
+            if as_root:
+                enter_private_mounts()
+                mount_here(order.block_file, disk, read_only=order.read_only)
+                _make_aside_anew(order, Path(disk))
         binds, own_network = list_binds(order, disk), order.network != "host"
         sources = [(source, kind == "ro") for source, _, kind in binds]
         staged, _ = enter_with_plugs(sources, order.unix_uid, parent, None, own_network=own_network)
+        if order.block_file is not None and not as_root:  # only in a namespace of its own it may be mounted
+            tag = f"STARVERSE_SYNC={order.inside['aside']}"
+            serve_here(order.block_file, disk, read_only=order.read_only, tag=tag)
+            _make_aside_anew(order, Path(disk))
         placed = [(source, target, kind) for source, (_, target, kind) in zip(staged, binds, strict=True)]
         files = [(order.config, inside.CONFIG), (json.dumps(order.inside), inside.ORDER)]
         if own_network:
@@ -136,17 +147,18 @@ def _become(order: Order, parent: int, before: Callable[[], None]) -> NoReturn:
     os._exit(125)
 
 
-def _mount_block(order: Order, source: str) -> str:
-    """Where the file system of a block disk is mounted for this process alone, with which it goes."""
+def _place_for_block(order: Order) -> str:
     place = _own_folder(order) / "mounted"
     place.mkdir(mode=0o755, parents=True)
-    enter_private_mounts()
-    mount_here(source, str(place), read_only=order.read_only)
-    if not order.read_only:
-        for left in place.glob(f"{ASIDE_OF_PULLS}*"):
-            shutil.rmtree(left, ignore_errors=True)
-        _make_aside(order, place)
     return str(place)
+
+
+def _make_aside_anew(order: Order, mounted: Path) -> None:
+    """On a block disk that was mounted for this copy."""
+    if not order.read_only:
+        for left in mounted.glob(f"{ASIDE_OF_PULLS}*"):
+            shutil.rmtree(left, ignore_errors=True)
+        _make_aside(order, mounted)
 
 
 def _wait_to_go(has_entered: int, waits: int) -> None:
