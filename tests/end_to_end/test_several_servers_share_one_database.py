@@ -15,7 +15,15 @@ from collections.abc import Iterator
 import pytest
 
 from starverse.reconcilers.leadership import MOVED_WITHIN_SECONDS
-from starverse.testing.live_checks import COUNTER, check_at_rest, check_charges, check_counted, let_finish
+from starverse.testing.gateway_sites import make_key
+from starverse.testing.live_checks import (
+    COUNTER,
+    check_at_rest,
+    check_charges,
+    check_counted,
+    let_finish,
+    ssh_missing,
+)
 from starverse.testing.live_server import Person, wait_for
 from starverse.testing.live_servers import LiveServers, ask
 from starverse.testing.postgres_lab import PostgresLab
@@ -67,6 +75,29 @@ def test_both_serve_anybody_and_share_the_loops(servers: LiveServers) -> None:
     let_finish(who, number)
     assert at(servers, who, peer).wait_end(number)["state"] == "succeeded"
     assert len(check_charges(who, number)) == 1
+    check_at_rest(servers)
+
+
+def test_people_come_into_an_instance_by_either_server(servers: LiveServers) -> None:
+    if missing := ssh_missing():
+        pytest.skip(missing)
+    (peer,) = servers.peers
+    who = servers.person("guest", yuan=50)
+    (who.home / ".ssh").mkdir(mode=0o700)
+    make_key(who.home / ".ssh" / "id_ed25519")
+    who.run("ssh-key", "add")
+    there = at(servers, who, peer)
+    shutil.copytree(who.home / ".ssh", there.home / ".ssh")
+    who.run("launch", "--card", "rtx4090", "--name", "shared", "--yes")
+    for one in (who, there):
+        assert one.call("exec", "shared", "--", "sh", "-c", "exit 7").returncode == 7
+    servers.kill()
+    try:
+        wait_for(lambda: there.call("exec", "shared", "--", "true").returncode == 0, "the peer's gateway", 30)
+    finally:
+        servers.start()
+    wait_for(lambda: who.call("exec", "shared", "--", "true").returncode == 0, "the first one's again", 30)
+    who.run("rm", "shared", "--yes")
     check_at_rest(servers)
 
 

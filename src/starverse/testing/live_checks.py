@@ -114,3 +114,11 @@ def check_at_rest(server: LiveServer) -> None:
 def instant(text: str) -> float:
     """Seconds since the epoch of an RFC 3339 text."""
     return datetime.fromisoformat(text).astimezone(UTC).timestamp()
+
+
+def ssh_missing() -> str:
+    """Why nobody gets into an instance on this machine; ``""`` where they do."""
+    where = os.environ.get("PATH", "") + ":/usr/sbin"
+    tools = {"ssh": "openssh-client", "sshd": "openssh-server"}
+    absent = [package for tool, package in tools.items() if shutil.which(tool, path=where) is None]
+    return f"apt-get install {' '.join(absent)}" if absent else ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from starverse.cli.remote.tables import columns, render_fields, render_table
 from starverse.cli.remote.wording import length, when
 from starverse.client.shapes import Activity, Instance
 
+RELEASE_IS_NEAR = timedelta(days=3)
 IDLE_VERDICTS = frozenset({"idle", "warned", "due"})
 WORKSPACE = "/workspace and /root"
 """What an instance's own disk holds."""
@@ -64,6 +66,19 @@ def next_text(one: Instance) -> str | None:
     if one["state"] == "stopped" and one.get("release_at"):
         return f"release on {when(one['release_at'])}"
     return None
+
+
+def warnings_of(one: Instance, now: datetime) -> list[str]:
+    """What its owner is to hear before: it goes with its files, or stops since nothing is done in it."""
+    name, idle, release_at = one["name"], one.get("idle") or {}, one.get("release_at")
+    if one["state"] == "running" and idle.get("verdict") == "warned" and idle.get("stops_at"):
+        return [f"{name} is idle since {when(idle.get('since'))} and stops at {when(idle['stops_at'])}"]
+    if one["state"] != "stopped" or not release_at:
+        return []
+    if datetime.fromisoformat(release_at) - now >= RELEASE_IS_NEAR:
+        return []
+    keep = f"start it, or keep it longer: starverse extend {name}"
+    return [f"{name} is released with its own files at {when(release_at)}; {keep}"]
 
 
 def instance_text(one: Instance, activity: Sequence[Activity] = ()) -> str:

@@ -17,6 +17,7 @@ from starverse.cli.remote.instance_text import (
     instance_text,
     instances_table,
     next_text,
+    warnings_of,
 )
 from starverse.cli.remote.quantities import IdleStop, Length
 from starverse.cli.remote.session import Session
@@ -167,6 +168,8 @@ def _refuse_unsold(session: Session, asked: dict[str, Any]) -> None:
 def ps(session: Session, states: tuple[str, ...], released: bool) -> None:
     found = list(session.client().instances.list(states=states, released=released))
     session.emit({"items": found}, lambda: instances_table(found))
+    for line in (text for one in found for text in warnings_of(one, session.now())):
+        session.note(line)
 
 
 @command(
@@ -179,6 +182,8 @@ def show(session: Session, name: str) -> None:
     found = instances.get(name)
     activity = instances.activity(found["id"]) if found["state"] == "running" else []
     session.emit({**found, "activity": activity}, lambda: instance_text(found, activity))
+    for line in warnings_of(found, session.now()):
+        session.note(line)
 
 
 @command(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from starverse.cli.remote.instance_text import warnings_of
+from starverse.client.shapes import Instance
 from starverse.testing import api_examples as examples
 from starverse.testing.command_lines import PROGRAM_EXIT_CODE, CommandLine
 from starverse.testing.fake_api import FakeApi, Reply
@@ -299,3 +302,40 @@ def test_what_stops_it_by_itself_is_shown_also_while_it_is_stopped(
 ) -> None:
     api.on("GET", "/instances/lab", {**examples.instance(), "state": "stopped", "policy": policy})
     assert shown in " ".join(line.run("show", "lab").out.split())
+
+
+NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"state": "stopped", "release_at": "2026-03-14T12:00:00Z"}, None),
+        ({"state": "stopped", "release_at": "2026-03-12T12:00:00Z"}, "starverse extend lab"),
+        ({"state": "running", "idle": {"verdict": "idle", "stops_at": "2026-03-10T12:10:00Z"}}, None),
+        (
+            {"state": "running", "idle": {"verdict": "warned", "stops_at": "2026-03-10T12:01:00Z"}},
+            "and stops at",
+        ),
+        ({"state": "running", "idle": {"verdict": "warned", "stops_at": None}}, None),
+    ],
+    ids=[
+        "its release is far",
+        "its release is near",
+        "idle for a while",
+        "idle for long",
+        "idle never stops it",
+    ],
+)
+def test_what_is_lost_or_stops_soon_is_said_before(changes: dict[str, Any], warning: str | None) -> None:
+    said = warnings_of(cast(Instance, examples.instance() | {"release_at": None} | changes), NOW)
+    assert [warning in line for line in said if warning] == ([True] if warning else [])
+    assert len(said) == (warning is not None)
+
+
+def test_lists_and_single_looks_warn(api: FakeApi, line: CommandLine) -> None:
+    soon = examples.instance() | {"state": "stopped", "release_at": "2026-03-10T12:00:00Z"}
+    api.on("GET", "/instances", {"items": [soon], "next_cursor": None})
+    api.on("GET", "/instances/lab", soon)
+    for words in (("ps",), ("show", "lab")):
+        assert "released with its own files" in line.run(*words).err
