@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +16,11 @@ import pytest
 
 from starverse.db.disks import Disk
 from starverse.domain.disk_kind import DiskKind
+from starverse.node.disk_files import make_block_file
 from starverse.node.plugs.block_disks import loop_refusal
 from starverse.testing.given_disks import block_file_of, given_disk
 from starverse.testing.http_sites import Person
+from starverse.testing.ordinary_users import ORDINARY_UID, ordinary_python
 from starverse.testing.rclone_remotes import ServedRemote
 from starverse.testing.syncing_sites import (
     SyncingSite,
@@ -156,6 +160,81 @@ def test_killed_in_the_middle_it_goes_on_and_no_device_is_left(
     with mounted(site, disk, tmp_path / "seen") as seen:
         assert files(seen) == made
         assert not list(seen.glob(".incoming-*"))
+
+
+COPIED = """
+import sys
+from starverse.domain.catalog.disks import SyncDirection
+from starverse.domain.catalog.syncs import CopyEnd, CopyOrder
+from starverse.node.rclone.copier import RcloneCopier
+
+tree, path, direction, config = sys.argv[1:]
+copier = RcloneCopier(network="host")
+order = CopyOrder(
+    sync_id="one", direction=SyncDirection(direction), tree=tree, block_file=f"{tree}/block.img", folder="",
+    path=path, config=config, hidden=(), in_place=True, verify=True, bytes_per_second_max=None, gib=1,
+    unix_uid=None,
+)
+print(copier.missing_for_block_disks())
+with copier.start(order) as copying:
+    while not isinstance(told := copying.wait(1.0), CopyEnd):
+        copying.go_on()
+print(told.ending.value, told.message, told.progress.files_done)
+"""
+AS_ORDINARY_USER = """
+mount --bind "$1" /dev/fuse && exec setpriv --reuid "$2" --regid "$2" --clear-groups "${@:3}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("fuse2fs") is None, reason="apt-get install fuse2fs")
+def test_without_root_it_is_served_for_one_copy_alone(remote: ServedRemote, tmp_path: Path) -> None:
+    place = Path(tempfile.mkdtemp(prefix="starverse-block-", dir="/tmp"))
+    try:
+        place.chmod(0o755)
+        python = ordinary_python(place)
+        fuse = place / "fuse"
+        os.mknod(fuse, stat.S_IFCHR | 0o666, os.makedev(10, 229))
+        fuse.chmod(0o666)
+        tree = place / "disk"
+        tree.mkdir()
+        make_block_file(tree / "block.img", 1, 0)
+        for path in (tree, tree / "block.img"):
+            os.chown(path, ORDINARY_UID, ORDINARY_UID)
+        if python is None or not opens(fuse):
+            pytest.skip("no Python, or no device, that an ordinary user may use")
+        fill(remote.root / "in")
+
+        def copy(path: str, direction: str) -> str:
+            config = remote.config.replace("[lab]", "[starverse-remote]")
+            config += remote.config.replace("[lab]", "[starverse-aside]")
+            words = (python, "-c", COPIED, str(tree), path, direction, config)
+            ran = subprocess.run(
+                ["unshare", "-m", "bash", "-c", AS_ORDINARY_USER, "-", fuse, str(ORDINARY_UID), *words],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+                cwd="/",
+            )
+            assert ran.returncode == 0, ran.stderr
+            return ran.stdout
+
+        assert copy("in", "pull") == f"\ndone  {len(MADE)}\n"
+        assert copy("out", "push") == f"\ndone  {len(MADE)}\n"
+        assert files(remote.root / "out") == MADE
+        with (tree / "block.img").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody has it any more
+        assert [path.name for path in tree.iterdir()] == ["block.img"]
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def opens(device: Path) -> bool:
+    try:
+        os.close(os.open(device, os.O_RDWR))
+    except OSError:
+        return False
+    return True
 
 
 def test_a_full_block_disk_says_so(
