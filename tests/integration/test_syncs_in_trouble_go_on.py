@@ -222,6 +222,9 @@ class StandIn:
     def missing(self) -> str:
         return ""
 
+    def missing_for_block_disks(self) -> str:
+        return ""
+
     def start(self, order: CopyOrder, *, last: bool = False) -> StandIn:
         del last
         self.orders.append(order)
@@ -397,7 +400,8 @@ def test_a_schedule_runs_at_its_times_and_skips_those_that_find_it_running(tmp_p
         site.round()
         assert len(person.get(path)["items"]) == 3, "days that nobody was there for are made up for once"
         newest = person.get(path)["items"][0]
-        site.until(person, disk.id, newest["id"])
+        done = site.until(person, disk.id, newest["id"])
+        assert done["started_at"] >= done["asked_at"], "not when the schedule had its run before"
 
         cancelled = person.client.delete(f"{PREFIX}{path}/{asked['id']}").json()
         assert (cancelled["state"], cancelled["due_at"]) == ("cancelled", None)

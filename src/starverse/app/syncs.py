@@ -239,6 +239,7 @@ def begin_scheduled(platform: Platform, schedule: Sync) -> str:
             schedule_of=current.id,
             due_at=None,
             asked_at=now,
+            started_at=None,
             message="waits for its turn",
             generation=0,
         )
