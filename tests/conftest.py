@@ -1,4 +1,4 @@
-"""What holds for all tests: Hypothesis profiles, a header that says what is skipped, groups of workers."""
+"""What holds for all tests: Hypothesis profiles, a header that says what is skipped, what runs first."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import functools
 import importlib.util
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from xdist.scheduler import LoadScopeScheduling
 
 POSTGRES_VARIABLE = "STARVERSE_TEST_POSTGRES"
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,21 +43,6 @@ def pytest_report_header() -> list[str]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that start real processes and watch time come first: they are one after another anyway."""
     items.sort(key=lambda item: not _is_serial(item.nodeid))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
-    """``--dist loadfile`` keeps a file on one worker; here also all of the contract suites: their allocations
-    have names that come again, and two of one name would share a control group.
-
-    (``--dist loadgroup`` would say the same, but loses its groups with the node ids of pytest 9.2.)
-    """
-    return _Scheduler(config, log) if config.getvalue("dist") == "loadfile" else None
-
-
-class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    def _split_scope(self, nodeid: str) -> str:
-        return "contract" if nodeid.startswith("tests/contract/") else nodeid.partition("::")[0]
 
 
 def _is_serial(nodeid: str) -> bool:

@@ -21,11 +21,12 @@ from starverse.engines.folders import FolderEngine, OpenChannel
 from starverse.engines.slurm import SlurmEngine
 from starverse.node.channel_server import ChannelServer
 from starverse.testing.instance_sites import PATIENCE_SECONDS, Site, instance_site
+from starverse.testing.launches import own
 from starverse.testing.slurm_lab import SlurmLab
 from starverse.testing.slurm_sites import lab_settings
 from starverse.testing.ssh_lines import SshLine
 
-NAME = "inside"
+NAME = own("inside")
 BIG = bytes(range(256)) * 16_384  # 4 MiB
 
 
@@ -323,8 +324,9 @@ def another_server(site: Site, socket_name: str) -> FolderEngine:
 
 
 def test_a_notice_is_shown_in_terminals(site: Site) -> None:
-    site.launch("noticed")
-    with site.ssh("noticed") as line:
+    name = own("noticed")
+    site.launch(name)
+    with site.ssh(name) as line:
         terminal = line.begin(
             "echo begun; cat", options=("-tt",), stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -333,12 +335,12 @@ def test_a_notice_is_shown_in_terminals(site: Site) -> None:
         with terminal.stdin, terminal.stdout:
             assert terminal.stdout.readline() == b"begun\r\n"
             deadline = time.time() + 2
-            site.engine.steer("noticed", Desired(notice_reason="reclaim", notice_deadline=deadline))
+            site.engine.steer(name, Desired(notice_reason="reclaim", notice_deadline=deadline))
             said = [terminal.stdout.readline() for _ in range(2)]
             assert said[1].startswith(b"starverse: notice: reclaim; TERM follows at ")
             assert terminal.wait(PATIENCE_SECONDS) != 0
-    assert site.until("noticed", lambda state: state.phase == "ended").stopped_by == "notice"
-    site.engine.clean("noticed")
+    assert site.until(name, lambda state: state.phase == "ended").stopped_by == "notice"
+    site.engine.clean(name)
 
 
 # -- what a stream is refused for, what becomes of an instance
@@ -346,38 +348,41 @@ def test_a_notice_is_shown_in_terminals(site: Site) -> None:
 
 def test_no_connection_where_nothing_takes_it(site: Site) -> None:
     with pytest.raises(EngineUnavailable, match="does not run"):
-        site.engine.open_stream("never")
-    job = site.build("job", interactive=False, script="sleep 60\n")
+        site.engine.open_stream(own("never"))
+    job = site.build(own("job"), interactive=False, script="sleep 60\n")
     site.engine.submit(job)
-    site.until("job", lambda state: state.ready_at is not None)
+    site.until(own("job"), lambda state: state.ready_at is not None)
     with pytest.raises(EngineUnavailable, match="not an instance"):
-        site.engine.open_stream("job")
-    site.engine.clean("job")
+        site.engine.open_stream(own("job"))
+    site.engine.clean(own("job"))
 
 
 def test_an_instance_without_its_sshd_never_starts(site: Site) -> None:
     """A start that fails costs nothing, so it must be told from one that ended."""
-    site.engine.submit(site.build("refused", environment=(("LONG", "x" * 200_000),)))
-    state = site.until("refused", lambda state: state.phase == "ended")
+    name = own("refused")
+    site.engine.submit(site.build(name, environment=(("LONG", "x" * 200_000),)))
+    state = site.until(name, lambda state: state.phase == "ended")
     assert state.ready_at is None
     assert state.failure == "sshd: Argument list too long"
-    site.engine.clean("refused")
+    site.engine.clean(name)
 
 
 def test_an_instance_has_one_node(site: Site) -> None:
+    name = own("two")
     if not site.engine.capabilities.binds_cards:
         pytest.skip("a cluster of one node has no second one")
-    site.engine.submit(site.build("two", nodes=("declared-1", "declared-2")))
-    state = site.until("two", lambda state: state.phase == "ended")
+    site.engine.submit(site.build(name, nodes=("declared-1", "declared-2")))
+    state = site.until(name, lambda state: state.phase == "ended")
     assert (state.ready_at, state.failure) == (None, "an instance has one node")
-    site.engine.clean("two")
+    site.engine.clean(name)
 
 
 def test_kill_9_of_the_server_ends_its_sessions_and_no_instance() -> None:
     if shutil.which("bwrap") is None or not Path("/usr/sbin/sshd").exists():
         pytest.skip("apt-get install bubblewrap openssh-server")
+    name = own("served")
     with instance_site() as site:
-        command = [sys.executable, "-m", "starverse.testing.instance_sites", str(site.data), "own"]
+        command = [sys.executable, "-m", "starverse.testing.instance_sites", str(site.data), name]
         site.engine.close()
         server = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert server.stdout is not None
@@ -399,7 +404,7 @@ def test_kill_9_of_the_server_ends_its_sessions_and_no_instance() -> None:
         assert riding.wait(PATIENCE_SECONDS) == 255
         riding.stdout.close()
         site.up()
-        assert site.engine.running() == ("own",)
-        with site.ssh("own") as line:
+        assert site.engine.running() == (name,)
+        with site.ssh(name) as line:
             until(lambda: line.run("true").returncode == 0, "not adopted")
             until(lambda: line.run("ps -e -o args | grep '^sleep 9'").stdout == b"sleep 96\n", "what is left")

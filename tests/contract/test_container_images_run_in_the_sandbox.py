@@ -22,7 +22,7 @@ from starverse.engines.folders.leftovers import LastCopies
 from starverse.engines.local.cleaning import clean_up
 from starverse.node.folder import AllocationFolder
 from starverse.node.images.builder import ProcessBuilder
-from starverse.testing.launches import build_launch
+from starverse.testing.launches import build_launch, own
 from starverse.testing.registries import registry
 
 pytestmark = [
@@ -87,7 +87,7 @@ def built(builder: ProcessBuilder, reference: str) -> BuildResult:
 
 def run(tmp_path: Path, image: Path, script: str) -> tuple[int | None, str]:
     """A job's script on the image; its exit code and what it said."""
-    spec = build_launch(tmp_path / "data", "a-1", unix_uid=TEAM_UID, image=str(image), network="none")
+    spec = build_launch(tmp_path / "data", own("tiny"), unix_uid=TEAM_UID, image=str(image), network="none")
     spec = replace(spec, script=f"#!/bin/sh\n{script}")
     folder = AllocationFolder(Path(spec.folder))
     folder.path.mkdir(parents=True, mode=0o700)

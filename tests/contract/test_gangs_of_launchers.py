@@ -5,7 +5,6 @@ The launchers are real processes, as Slurm would start them; the nodes are names
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from starverse.node import processes
 from starverse.node.gang_head import GangHead
 from starverse.node.sandbox.driver import StartRefused
 from starverse.testing.gangs import Gang
-from starverse.testing.launches import MIB
+from starverse.testing.launches import MIB, own
 
 MakeGang = Callable[..., Gang]
 
@@ -52,7 +51,7 @@ def gang(tmp_path: Path) -> Iterator[MakeGang]:
     made: list[Gang] = []
 
     def make(script: str, **changes: Any) -> Gang:
-        made.append(Gang(tmp_path / str(len(made)), script, name=f"gang-{os.getpid()}", **changes))
+        made.append(Gang(tmp_path / str(len(made)), script, name=own("gang"), **changes))
         return made[-1]
 
     yield make
@@ -367,6 +366,15 @@ def test_the_head_killed_ends_its_companions_and_all_ranks(gang: MakeGang) -> No
     assert (state.phase, state.failure) == ("ended", "the head launcher is no more")
 
 
+SHORT_OF_PATIENCE = """import sys
+from starverse.node.companion import Companion
+from starverse.node.folder import AllocationFolder
+folder = AllocationFolder(sys.argv[1])
+sys.exit(Companion(folder, folder.read_spec(), 1, start_seconds=4, silent_seconds=1.5).run())
+"""
+"""A companion as ``--node-index 1`` starts it, with seconds where it has a minute."""
+
+
 @pytest.mark.parametrize(
     ("claimed", "why"),
     [(True, "the head launcher ended while it started"), (False, "the head launcher did not come")],
@@ -376,7 +384,7 @@ def test_a_head_killed_as_it_starts_keeps_nobody_waiting(gang: MakeGang, claimed
     if claimed:
         made.folder.write_state(LauncherState(made.spec.allocation_id, 1, "claimed", "boot", 5.0))
         (made.folder / "claim.lock").touch()
-    made.start(1)
+    made.launchers[1] = subprocess.Popen([sys.executable, "-c", SHORT_OF_PATIENCE, made.spec.folder])
     made.until(lambda: made.launchers[1].poll() is not None, "the companion's end")
     state = made.state(1)
     assert state is not None
@@ -436,7 +444,7 @@ def test_a_node_that_cannot_start_is_a_start_that_failed(gang: MakeGang) -> None
 
 
 def test_a_node_that_does_not_come_is_named(tmp_path: Path) -> None:
-    made = Gang(tmp_path, "true\n", nodes=3)
+    made = Gang(tmp_path, "true\n", nodes=3, name=own("gang"))
     (made.folder / "run").mkdir()
     head = GangHead(made.spec, made.folder, start_seconds=0.2)
 

@@ -19,9 +19,10 @@ from starverse.engines.folders import FolderEngine, OpenChannel
 from starverse.engines.local import LocalEngine
 from starverse.node.cards.declared import DeclaredCards
 from starverse.testing.instance_sites import Site, instance_site
+from starverse.testing.launches import own
 
-NAME = "seen"
-LOOK_SECONDS = 3.0
+NAME = own("seen")
+LOOK_SECONDS = 2.0
 """Looks more often than instances have them, so that less time passes here."""
 BASE = "/apps/0192/8888/"
 

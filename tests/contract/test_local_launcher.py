@@ -24,7 +24,7 @@ from starverse.node.folder import AllocationFolder
 from starverse.node.launcher import Launcher
 from starverse.node.limits import CgroupSupport
 from starverse.node.unix_sockets import bind_unix
-from starverse.testing.launches import MIB, build_launch
+from starverse.testing.launches import MIB, build_launch, own
 
 TEAM_UID = 200_001
 
@@ -94,15 +94,17 @@ def log_of(spec: LaunchSpec, stream: str = "out") -> str:
 
 
 def test_both_streams_share_one_log_and_one_output_file(bench: Bench) -> None:
-    spec = bench.run("joined", "echo one; echo two >&2; echo -n three\n")
-    bench.wait_ended("joined")
+    name = own("joined")
+    spec = bench.run(name, "echo one; echo two >&2; echo -n three\n")
+    bench.wait_ended(name)
     assert log_of(spec) == "one\ntwo\nthree"
     assert Path(spec.workspace, "slurm-123.out").read_text() == "one\ntwo\nthree"
 
 
 def test_error_gets_its_own_log_and_file(bench: Bench) -> None:
-    spec = bench.run("apart", "echo one; echo two >&2\n", output="logs/o.txt", error="logs/e.txt")
-    bench.wait_ended("apart")
+    name = own("apart")
+    spec = bench.run(name, "echo one; echo two >&2\n", output="logs/o.txt", error="logs/e.txt")
+    bench.wait_ended(name)
     assert (log_of(spec), log_of(spec, "err")) == ("one\n", "two\n")
     assert Path(spec.workspace, "logs/o.txt").read_text() == "one\n"
     assert Path(spec.workspace, "logs/e.txt").read_text() == "two\n"
@@ -110,60 +112,65 @@ def test_error_gets_its_own_log_and_file(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("mode", "expected"), [("truncate", "new\n"), ("append", "old\nnew\n")])
 def test_open_mode_decides_over_what_was_there(bench: Bench, mode: str, expected: str) -> None:
-    workspace = bench.data / "jobs" / "mode" / "workspace"
+    name = own("mode")
+    workspace = bench.data / "jobs" / name / "workspace"
     workspace.mkdir(parents=True)
     (workspace / "slurm-123.out").write_text("old\n")
-    spec = bench.run("mode", "echo new\n", open_mode=mode)
-    bench.wait_ended("mode")
+    spec = bench.run(name, "echo new\n", open_mode=mode)
+    bench.wait_ended(name)
     assert Path(spec.workspace, "slurm-123.out").read_text() == expected
     assert log_of(spec) == "new\n"
 
 
 def test_an_output_file_is_never_written_through_a_link(bench: Bench) -> None:
+    name = own("link")
     victim = bench.data / "victim"
     victim.write_text("precious")
-    workspace = bench.data / "jobs" / "link" / "workspace"
+    workspace = bench.data / "jobs" / name / "workspace"
     workspace.mkdir(parents=True)
     (workspace / "slurm-123.out").symlink_to(victim)
     (workspace / "folder").symlink_to(bench.data)
-    spec = bench.run("link", "echo hello\n", error="folder/victim")
-    assert bench.wait_ended("link").exit_code == 0
+    spec = bench.run(name, "echo hello\n", error="folder/victim")
+    assert bench.wait_ended(name).exit_code == 0
     assert victim.read_text() == "precious"
     assert "--output=slurm-123.out" in log_of(spec, "err") + log_of(spec)
     assert "hello" in log_of(spec)
 
 
 def test_a_link_made_while_running_is_not_followed_either(bench: Bench) -> None:
+    name = own("swap")
     victim = bench.data / "victim"
     victim.write_text("precious")
     script = f"ln -sf {victim} slurm-123.out; for i in 1 2 3; do echo line; sleep 0.1; done\n"
-    spec = bench.run("swap", script)
-    assert bench.wait_ended("swap").exit_code == 0
+    spec = bench.run(name, script)
+    assert bench.wait_ended(name).exit_code == 0
     assert victim.read_text() == "precious"
     assert log_of(spec) == "line\nline\nline\n"
 
 
 def test_the_log_is_whole_after_kill_9_of_launcher_and_script(bench: Bench) -> None:
+    name = own("whole")
     script = 'i=0; while true; do i=$((i+1)); echo "line $i"; done\n'
-    spec = bench.run("whole", script)
+    spec = bench.run(name, script)
     log = Path(spec.logs, "1.out")
     while not log.exists() or log.stat().st_size < 20_000:
         time.sleep(0.01)
-    facts = (bench.data / "allocations" / "whole" / "claim.lock").stat()
+    facts = (bench.data / "allocations" / name / "claim.lock").stat()
     holder = processes.find_lock_holder(facts.st_dev, facts.st_ino)
     assert holder is not None
     os.kill(holder, 9)
-    bench.wait("whole", lambda _: bench.engine.observe(["whole"])["whole"].presence is Presence.GONE)
-    bench.engine.clean("whole")
+    bench.wait(name, lambda _: bench.engine.observe([name])[name].presence is Presence.GONE)
+    bench.engine.clean(name)
     lines = log.read_text().splitlines()
     assert lines == [f"line {number}" for number in range(1, len(lines) + 1)]
     assert Path(spec.workspace, "slurm-123.out").read_text() == log.read_text()
 
 
 def test_a_log_over_its_cap_loses_its_oldest_part_and_keeps_its_offsets(bench: Bench) -> None:
+    name = own("capped")
     script = "head -c 3000000 /dev/zero | tr '\\0' x; sleep 1.5; echo; echo last\n"
-    spec = bench.run("capped", script, log_cap_bytes=1_000_000)
-    bench.wait_ended("capped")
+    spec = bench.run(name, script, log_cap_bytes=1_000_000)
+    bench.wait_ended(name)
     facts = Path(spec.logs, "1.out").stat()
     assert facts.st_size == 3_000_000 + len("\nlast\n")
     assert facts.st_blocks * 512 < 1_500_000
@@ -172,9 +179,9 @@ def test_a_log_over_its_cap_loses_its_oldest_part_and_keeps_its_offsets(bench: B
 
 def test_a_script_cannot_truncate_its_log(bench: Bench) -> None:
     spec = bench.run(
-        "truncate", "echo first; (echo x > /dev/stdout) 2>/dev/null; : > /proc/self/fd/2; echo end\n"
+        own("truncate"), "echo first; (echo x > /dev/stdout) 2>/dev/null; : > /proc/self/fd/2; echo end\n"
     )
-    bench.wait_ended("truncate")
+    bench.wait_ended(own("truncate"))
     assert log_of(spec).startswith("first\n")
     assert log_of(spec).endswith("end\n")
 
@@ -206,15 +213,15 @@ def test_a_notice_reaches_who_handles_its_signal(
     bench: Bench, changes: dict[str, Any], heard: set[str]
 ) -> None:
     script = TRAPPED.format(name=changes.get("signal_name", "USR1"))
-    spec = bench.run("signals", script, grace_seconds=60, **changes)
+    spec = bench.run(own("signals"), script, grace_seconds=60, **changes)
     bench.wait_for(Path(spec.logs, "1.out"), "set")
     deadline = time.time() + 60
-    bench.engine.steer("signals", Desired(notice_reason="drain", notice_deadline=deadline))
+    bench.engine.steer(own("signals"), Desired(notice_reason="drain", notice_deadline=deadline))
     log = Path(spec.logs, "1.out")
     for word in heard:
         bench.wait_for(log, f"{word}\n")
     if "child" in heard:
-        bench.wait_ended("signals")
+        bench.wait_ended(own("signals"))
         assert "deaf lives" in log_of(spec)
         assert '"reason": "drain"' in log_of(spec)
     assert "starverse: notice: drain" in log_of(spec)
@@ -222,15 +229,16 @@ def test_a_notice_reaches_who_handles_its_signal(
 
 
 def test_signal_comes_the_asked_seconds_before_the_time_limit(bench: Bench) -> None:
+    name = own("before")
     spec = bench.run(
-        "before",
+        name,
         "trap 'echo got; exit 7' USR1; while true; do sleep 0.05; done\n",
         time_limit_seconds=4,
         signal_name="USR1",
         signal_seconds_before_end=3,
         signal_to_batch_shell=True,
     )
-    state = bench.wait_ended("before")
+    state = bench.wait_ended(name)
     assert (state.exit_code, state.stopped_by) == (7, "time_limit")
     assert state.ready_at is not None
     assert state.ended_at is not None
@@ -239,38 +247,41 @@ def test_signal_comes_the_asked_seconds_before_the_time_limit(bench: Bench) -> N
 
 
 def test_what_saves_at_term_is_waited_for_though_the_shell_has_gone(bench: Bench) -> None:
+    name = own("saving")
     script = """"$STARVERSE_PYTHON" -c 'import signal, sys, time
 def save(*_):
     time.sleep(0.3); print("saved", flush=True); sys.exit(0)
 signal.signal(signal.SIGTERM, save); print("set", flush=True)
 while True: time.sleep(0.05)'
 """
-    spec = bench.run("saving", script, kill_after_seconds=20)
+    spec = bench.run(name, script, kill_after_seconds=20)
     bench.wait_for(Path(spec.logs, "1.out"), "set")
-    bench.engine.steer("saving", Desired(stop=True))
-    state = bench.wait_ended("saving")
+    bench.engine.steer(name, Desired(stop=True))
+    state = bench.wait_ended(name)
     assert state.exit_signal == 15
     assert "saved" in log_of(spec)
 
 
 def test_a_stop_once_begun_is_seen_through_whatever_is_said_then(bench: Bench) -> None:
-    spec = bench.run("through", "trap 'echo no' TERM; echo set; while true; do sleep 0.05; done\n")
+    name = own("through")
+    spec = bench.run(name, "trap 'echo no' TERM; echo set; while true; do sleep 0.05; done\n")
     bench.wait_for(Path(spec.logs, "1.out"), "set")
-    bench.engine.steer("through", Desired(stop=True))
+    bench.engine.steer(name, Desired(stop=True))
     bench.wait_for(Path(spec.logs, "1.out"), "no")
-    bench.engine.steer("through", Desired())
-    state = bench.wait_ended("through")
+    bench.engine.steer(name, Desired())
+    state = bench.wait_ended(name)
     assert (state.exit_signal, state.stopped_by) == (9, "stop")
 
 
 def test_a_machine_going_down_ends_workloads_with_term(bench: Bench) -> None:
-    spec = bench.run("down", "trap 'echo bye; exit 5' TERM; echo set; while true; do sleep 0.05; done\n")
+    name = own("down")
+    spec = bench.run(name, "trap 'echo bye; exit 5' TERM; echo set; while true; do sleep 0.05; done\n")
     bench.wait_for(Path(spec.logs, "1.out"), "set")
-    facts = (bench.data / "allocations" / "down" / "claim.lock").stat()
+    facts = (bench.data / "allocations" / name / "claim.lock").stat()
     holder = processes.find_lock_holder(facts.st_dev, facts.st_ino)
     assert holder is not None
     os.kill(holder, 15)
-    state = bench.wait_ended("down")
+    state = bench.wait_ended(name)
     assert (state.exit_code, state.stopped_by) == (5, "stop")
     assert "bye" in log_of(spec)
 
@@ -279,21 +290,22 @@ def test_a_machine_going_down_ends_workloads_with_term(bench: Bench) -> None:
 
 
 def test_the_environment_is_the_grants_and_not_the_servers(bench: Bench) -> None:
+    name = own("env")
     os.environ["STARVERSE_TEST_SECRET"] = "never to be seen"
     try:
         other = LocalEngine(bench.data, DeclaredCards("rtx4090:8"), use_zygote=False)
         asked = (("CUDA_VISIBLE_DEVICES", "0,1,2,3"), ("MINE", "a b=c"), ("LD_PRELOAD", "/workspace/x.so"))
         spec = build_launch(
             bench.data,
-            "env",
+            name,
             script="unset LD_PRELOAD; env\n",
             unix_uid=TEAM_UID if os.geteuid() == 0 else None,
             environment=asked,
             resume_from="step-7",
         )
-        bench.names.append("env")
+        bench.names.append(name)
         other.submit(spec)
-        bench.wait_ended("env")
+        bench.wait_ended(name)
         other.close()
     finally:
         del os.environ["STARVERSE_TEST_SECRET"]
@@ -306,6 +318,7 @@ def test_the_environment_is_the_grants_and_not_the_servers(bench: Bench) -> None
 
 
 def test_the_api_socket_inside_reaches_the_platforms(bench: Bench) -> None:
+    name = own("api")
     api = bench.data / "api.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         bind_unix(listener, api)
@@ -317,8 +330,8 @@ line.sendall(open(os.environ["STARVERSE_TOKEN_FILE"]).read().encode()); line.shu
 print(line.recv(100).decode())'
 ls -l $STARVERSE_TOKEN_FILE; command -v sbatch
 """
-        spec = bench.run("api", script, api_socket=str(api), api_token="team-token")
-        assert bench.wait_ended("api").exit_code == 0, log_of(spec)
+        spec = bench.run(name, script, api_socket=str(api), api_token="team-token")
+        assert bench.wait_ended(name).exit_code == 0, log_of(spec)
     lines = log_of(spec).splitlines()
     assert lines[0] == "heard team-token"
     assert lines[1].startswith("-rw-------")
@@ -338,34 +351,37 @@ def _answer_once(listener: socket.socket) -> None:
 
 
 def test_too_much_memory_ends_it_and_is_told(bench: Bench) -> None:
+    name = own("eater")
     eater = 'exec "$STARVERSE_PYTHON" -c "x = bytearray(400 * 1024**2); import time; time.sleep(60)"\n'
     limits = replace(build_launch(bench.data).limits, memory_bytes=100 * MIB)
-    bench.run("eater", eater, limits=limits)
-    state = bench.wait_ended("eater")
+    bench.run(name, eater, limits=limits)
+    state = bench.wait_ended(name)
     assert (state.out_of_memory, state.exit_signal) == (True, 9)
 
 
 def test_too_much_memory_is_seen_without_control_groups(tmp_path: Path) -> None:
+    name = own("watched")
     uid = TEAM_UID if os.geteuid() == 0 else None
     eater = 'exec "$STARVERSE_PYTHON" -c "x = bytearray(400 * 1024**2); import time; time.sleep(60)"\n'
     limits = replace(build_launch(tmp_path).limits, memory_bytes=100 * MIB)
-    spec = build_launch(tmp_path, "watched", script=eater, limits=limits, unix_uid=uid)
+    spec = build_launch(tmp_path, name, script=eater, limits=limits, unix_uid=uid)
     bench = Bench(tmp_path)
     try:
         host = bench.engine._setup()
         bench.engine._host = replace(host, cgroups=CgroupSupport())
-        bench.names.append("watched")
+        bench.names.append(name)
         bench.engine.submit(spec)
-        state = bench.wait_ended("watched")
+        state = bench.wait_ended(name)
         assert (state.out_of_memory, state.exit_signal) == (True, 9)
         assert "out of memory" in log_of(spec)
-        refused = json.loads((tmp_path / "allocations" / "watched" / "limits.json").read_text())["refused"]
+        refused = json.loads((tmp_path / "allocations" / name / "limits.json").read_text())["refused"]
         assert "memory" in refused
     finally:
         bench.close()
 
 
 def test_too_many_processes_are_refused_inside_only(bench: Bench) -> None:
+    name = own("forks")
     script = """"$STARVERSE_PYTHON" -c 'import os, time
 made = 0
 try:
@@ -375,8 +391,8 @@ try:
 except OSError: print(made)'
 """
     limits = replace(build_launch(bench.data).limits, processes=20)
-    spec = bench.run("forks", script, limits=limits)
-    bench.wait_ended("forks")
+    spec = bench.run(name, script, limits=limits)
+    bench.wait_ended(name)
     assert 5 < int(log_of(spec)) < 20
 
 
@@ -384,17 +400,19 @@ except OSError: print(made)'
 
 
 def test_the_template_publishes_at_the_end_and_is_restored_at_the_next_start(bench: Bench) -> None:
-    first = bench.run("first", "mkdir -p state; echo 41 > state/step\n", template=Template("state", 1800))
-    bench.wait_ended("first")
+    first = bench.run(
+        own("first"), "mkdir -p state; echo 41 > state/step\n", template=Template("state", 1800)
+    )
+    bench.wait_ended(own("first"))
     assert "published from state" in log_of(first)
-    again = build_launch(bench.data, "second").checkpoints
+    again = build_launch(bench.data, own("second")).checkpoints
     shutil.rmtree(Path(again).parent, ignore_errors=True)
     Path(again).parent.mkdir(parents=True)
     Path(first.checkpoints).rename(again)
     second = bench.run(
-        "second", "cat state/step; echo 42 > state/step\n", template=Template("state", 1800), attempt=2
+        own("second"), "cat state/step; echo 42 > state/step\n", template=Template("state", 1800), attempt=2
     )
-    assert bench.wait_ended("second").exit_code == 0, log_of(second)
+    assert bench.wait_ended(own("second")).exit_code == 0, log_of(second)
     assert "41" in log_of(second).splitlines()
 
 
@@ -402,47 +420,51 @@ def test_the_template_publishes_at_the_end_and_is_restored_at_the_next_start(ben
 
 
 def test_a_report_of_an_earlier_boot_is_not_alive(tmp_path: Path) -> None:
+    name = own("old")
     engine = LocalEngine(tmp_path, DeclaredCards("rtx4090:8"))
-    folder = AllocationFolder(tmp_path / "allocations" / "old")
+    folder = AllocationFolder(tmp_path / "allocations" / name)
     folder.path.mkdir(parents=True)
-    folder.write_spec(build_launch(tmp_path, "old"))
-    folder.write_state(LauncherState("old", 1, "running", "another-boot", 1.0, ready_at=1.0))
-    assert engine.observe(["old"])["old"].presence is Presence.GONE
+    folder.write_spec(build_launch(tmp_path, name))
+    folder.write_state(LauncherState(name, 1, "running", "another-boot", 1.0, ready_at=1.0))
+    assert engine.observe([name])[name].presence is Presence.GONE
     assert engine.running() == ()
 
 
 def test_what_nobody_claimed_is_unknown_once_cleaned_and_never_starts(bench: Bench) -> None:
+    name = own("late")
     uid = TEAM_UID if os.geteuid() == 0 else None
-    spec = build_launch(bench.data, "late", script="echo ran > ran\n", unix_uid=uid)
-    folder = AllocationFolder(bench.data / "allocations" / "late")
+    spec = build_launch(bench.data, name, script="echo ran > ran\n", unix_uid=uid)
+    folder = AllocationFolder(bench.data / "allocations" / name)
     folder.path.mkdir(parents=True)
     folder.write_spec(spec)
-    assert bench.engine.observe(["late"])["late"].presence is Presence.ACCEPTED
-    bench.engine.clean("late")
-    assert bench.engine.observe(["late"])["late"].presence is Presence.UNKNOWN
+    assert bench.engine.observe([name])[name].presence is Presence.ACCEPTED
+    bench.engine.clean(name)
+    assert bench.engine.observe([name])[name].presence is Presence.UNKNOWN
     bench.engine.submit(spec)
     assert folder.claim() is None
     assert not Path(spec.workspace, "ran").exists()
 
 
 def test_a_stranger_on_the_channel_is_hung_up_on(bench: Bench) -> None:
-    bench.run("channel", "sleep 60\n")
-    bench.wait("channel", lambda state: state.ready_at is not None)
-    state = LauncherState("channel", 1, "ended", "b", time.time() + 1000)
+    name = own("channel")
+    bench.run(name, "sleep 60\n")
+    bench.wait(name, lambda state: state.ready_at is not None)
+    state = LauncherState(name, 1, "ended", "b", time.time() + 1000)
     for token in ("wrong", ""):
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(10)
             line.connect(str(bench.data / "channel.sock"))
-            hello = {"version": 1, "allocation_id": "channel", "token": token}
+            hello = {"version": 1, "allocation_id": name, "token": token}
             line.sendall((json.dumps(hello) + "\n" + state.to_json() + "\n").encode())
             assert line.recv(10) == b""
-    assert bench.engine.observe(["channel"])["channel"].presence is Presence.ALIVE
+    assert bench.engine.observe([name])[name].presence is Presence.ALIVE
 
 
 def test_a_full_disk_delays_the_report_and_stops_nothing(tmp_path: Path) -> None:
     """The report is tried again and again; here something stands in its way at first."""
-    spec = build_launch(tmp_path, "full")
-    folder = AllocationFolder(tmp_path / "allocations" / "full")
+    name = own("full")
+    spec = build_launch(tmp_path, name)
+    folder = AllocationFolder(tmp_path / "allocations" / name)
     in_the_way = folder / ".report.json.new"
     in_the_way.mkdir(parents=True)
     launcher = Launcher(folder, spec)
@@ -456,13 +478,14 @@ def test_a_full_disk_delays_the_report_and_stops_nothing(tmp_path: Path) -> None
 
 def test_a_launcher_whose_folder_is_no_more_ends_its_workload(bench: Bench) -> None:
     """Somebody removed the data folder: nobody will ever ask for this workload again."""
-    spec = bench.run("removed", "sleep 300\n")
-    bench.wait("removed", lambda state: state.ready_at is not None)
-    assert processes.find_tagged("removed")
+    name = own("removed")
+    spec = bench.run(name, "sleep 300\n")
+    bench.wait(name, lambda state: state.ready_at is not None)
+    assert processes.find_tagged(name)
     shutil.rmtree(spec.folder)
     give_up = time.monotonic() + 20
-    while processes.find_tagged("removed"):
-        assert time.monotonic() < give_up, processes.find_tagged("removed")
+    while processes.find_tagged(name):
+        assert time.monotonic() < give_up, processes.find_tagged(name)
         time.sleep(0.02)
 
 
@@ -473,19 +496,20 @@ while :; do wait; done
 
 
 def test_signals_go_to_whom_they_are_for_each_count_once(bench: Bench) -> None:
-    spec = bench.run("signals", SIGNALLED)
+    name = own("signals")
+    spec = bench.run(name, SIGNALLED)
     log = Path(spec.logs, "1.out")
     bench.wait_for(log, "ready")
     for count, to in ((1, "steps"), (2, "batch"), (3, "all")):
         wanted = Desired(signal_count=count, signal_name="USR1", signal_to=to)
-        bench.engine.steer("signals", wanted)
+        bench.engine.steer(name, wanted)
         bench.wait_for(log, f"signal USR1 to {'1' if to == 'batch' else ''}")
-        bench.engine.steer("signals", wanted)
+        bench.engine.steer(name, wanted)
         expected = {1: (1, 0), 2: (1, 1), 3: (2, 2)}[count]
         give_up = time.monotonic() + 30
         while (log.read_text().count("step got it"), log.read_text().count("shell got it")) != expected:
             assert time.monotonic() < give_up, log.read_text()
             time.sleep(0.01)
     assert log.read_text().count("signal USR1 to") == 3
-    bench.engine.steer("signals", Desired(stop=True, signal_count=3, signal_name="USR1", signal_to="all"))
-    assert bench.wait_ended("signals").stopped_by == "stop"
+    bench.engine.steer(name, Desired(stop=True, signal_count=3, signal_name="USR1", signal_to="all"))
+    assert bench.wait_ended(name).stopped_by == "stop"

@@ -22,10 +22,9 @@ from starverse.testing.launcher_platforms import (
     Platform,
     ask,
     open_platform,
-    own,
     wait_for,
 )
-from starverse.testing.launches import MIB
+from starverse.testing.launches import MIB, own
 from starverse.testing.network_lab import (
     HOST,
     HOST_PRIVATE,

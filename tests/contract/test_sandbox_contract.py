@@ -29,6 +29,7 @@ from starverse.testing.launcher_platforms import (
     Platform,
     open_platform,
 )
+from starverse.testing.launches import own
 
 
 @pytest.fixture(params=PLATFORM_KINDS)
@@ -48,7 +49,7 @@ def _probe(platform: Platform, asked: dict[str, Any], **changes: Any) -> dict[st
     """Run the probe as a workload; what it saw."""
     what = {"sibling_paths": [], "host_pids": [], "sockets": [], "abstract_sockets": [], "port": 9}
     what |= {"read_only": [], **asked}
-    spec = platform.build("probe", script=_probe_script(), arguments=(json.dumps(what),), **changes)
+    spec = platform.build(own("probe"), script=_probe_script(), arguments=(json.dumps(what),), **changes)
     platform.begin(spec)
     platform.wait(spec, "ended")
     text = Path(spec.logs, "1.out").read_text()
@@ -89,14 +90,14 @@ def test_bwrap_keeps_a_workload_in(platform: Platform) -> None:
     dataset.mkdir(parents=True)
     (dataset / "data.bin").write_bytes(b"1234")
     sibling = platform.build(
-        "sibling", OTHER_TEAM_UID, script="echo secret > secret; sleep 60\n", network="none"
+        own("sibling"), OTHER_TEAM_UID, script="echo secret > secret; sleep 60\n", network="none"
     )
     platform.begin(sibling)
     platform.wait(sibling, "running")
     secret = Path(sibling.workspace, "secret")
     while not secret.exists():
         time.sleep(0.01)
-    sibling_pids = processes.find_tagged("sibling")
+    sibling_pids = processes.find_tagged(own("sibling"))
     assert sibling_pids
     with (
         socket.socket(socket.AF_INET) as port,
@@ -149,7 +150,9 @@ cat /etc/passwd > /dev/null; ls /etc/ssl/certs > /dev/null
 "$STARVERSE_PYTHON" -c 'import starverse.checkpoint, ssl, sys; print(sys.prefix)'
 test ! -e /usr/planted; test -x /run/starverse/script
 """
-    spec = platform.build("shows", script=script, mounts=(Mount(str(disk), "/data/disk", read_only=False),))
+    spec = platform.build(
+        own("shows"), script=script, mounts=(Mount(str(disk), "/data/disk", read_only=False),)
+    )
     platform.begin(spec)
     platform.wait(spec, "ended")
     log = Path(spec.logs, "1.out").read_text()
@@ -166,10 +169,10 @@ test ! -e /usr/planted; test -x /run/starverse/script
 def test_no_driver_runs_anything_as_host_root_or_with_a_capability(platform: Platform, driver: str) -> None:
     if driver == "bwrap" and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
-    spec = platform.build("who", script="sleep 60 & sleep 60\n", driver=driver)
+    spec = platform.build(own("who"), script="sleep 60 & sleep 60\n", driver=driver)
     platform.begin(spec)
     platform.wait(spec, "running")
-    pids = _wait_for_processes("who", 3)
+    pids = _wait_for_processes(own("who"), 3)
     for pid in pids:
         status = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line
@@ -183,23 +186,25 @@ def test_no_driver_runs_anything_as_host_root_or_with_a_capability(platform: Pla
 
 @pytest.mark.parametrize("driver", ["bwrap", "process"])
 def test_kill_9_of_the_launcher_leaves_no_process(platform: Platform, driver: str) -> None:
+    name = own("killed")
     if driver == "bwrap" and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed: apt-get install bubblewrap")
     spec = platform.build(
-        "killed", script="setsid sleep 60 & (sleep 60 &) ; trap '' TERM; sleep 60\n", driver=driver
+        name, script="setsid sleep 60 & (sleep 60 &) ; trap '' TERM; sleep 60\n", driver=driver
     )
     platform.begin(spec)
     platform.wait(spec, "running")
-    _wait_for_processes("killed", 4)
+    _wait_for_processes(name, 4)
     platform.started[-1].send_signal(signal.SIGKILL)
     platform.started[-1].wait()
     give_up = time.monotonic() + 10
-    while processes.find_tagged("killed"):
-        assert time.monotonic() < give_up, processes.find_tagged("killed")
+    while processes.find_tagged(name):
+        assert time.monotonic() < give_up, processes.find_tagged(name)
         time.sleep(0.01)
 
 
 def test_process_says_what_it_does_not_isolate(platform: Platform) -> None:
+    name = own("mounts")
     from starverse.node.sandbox.process import ProcessDriver
 
     assert {text.split(":")[0] for text in ProcessDriver.cannot} >= {
@@ -208,7 +213,7 @@ def test_process_says_what_it_does_not_isolate(platform: Platform) -> None:
         "processes",
         "mounts",
     }
-    spec = platform.build("mounts", driver="process", mounts=(Mount("/usr", "/dataset/x"),))
+    spec = platform.build(name, driver="process", mounts=(Mount("/usr", "/dataset/x"),))
     platform.begin(spec)
     platform.started[-1].wait(20)
     state = AllocationFolder(spec.folder).read_state()
@@ -220,7 +225,7 @@ def test_a_root_platform_without_a_team_user_refuses(platform: Platform) -> None
     if not platform.is_root:
         pytest.skip("only a root platform could run something as root")
     for uid in (None, 0):
-        spec = replace(platform.build(f"uid-{uid}"), unix_uid=uid)
+        spec = replace(platform.build(own(f"uid-{uid}")), unix_uid=uid)
         platform.begin(spec)
         platform.started[-1].wait(20)
         state = AllocationFolder(spec.folder).read_state()
@@ -244,7 +249,8 @@ sleep 60
 @pytest.mark.usefixtures("needs_bwrap")
 def test_secrets_are_files_in_memory_and_nowhere_else(platform: Platform) -> None:
     """Read-only inside; not in arguments, environments, logs or any file of the platform once it runs."""
-    spec = platform.build("secrets", script=LOOKS_AT_SECRETS, secrets=(("token", SECRET), ("other", "x")))
+    name = own("secrets")
+    spec = platform.build(name, script=LOOKS_AT_SECRETS, secrets=(("token", SECRET), ("other", "x")))
     platform.begin(spec)
     platform.wait(spec, "running")
     log = Path(spec.logs, "1.out")
@@ -257,7 +263,7 @@ def test_secrets_are_files_in_memory_and_nowhere_else(platform: Platform) -> Non
     for path in platform.data.rglob("*"):
         if path.is_file() and not path.is_symlink():
             assert b"s3cret" not in path.read_bytes(), path
-    for pid in processes.find_tagged("secrets"):
+    for pid in processes.find_tagged(name):
         assert b"s3cret" not in Path(f"/proc/{pid}/cmdline").read_bytes()
     launcher = Path(f"/proc/{platform.started[-1].pid}")
     assert (
@@ -267,7 +273,7 @@ def test_secrets_are_files_in_memory_and_nowhere_else(platform: Platform) -> Non
 
 def test_a_secret_that_is_no_file_name_is_refused(platform: Platform) -> None:
     for number, name in enumerate(("../token", "", ".", "a/b", "x" * 65)):
-        spec = platform.build(f"bad-{number}", secrets=((name, "value"),))
+        spec = platform.build(own(f"bad-{number}"), secrets=((name, "value"),))
         platform.begin(spec)
         platform.started[-1].wait(20)
         state = AllocationFolder(spec.folder).read_state()
@@ -288,7 +294,7 @@ def test_an_image_and_a_home_that_stays_are_shown(platform: Platform) -> None:
         ("first", 'tool; echo kept > "$HOME/file"; echo x > /opt/image/x || echo read-only\n'),
         ("again", "cat /root/file; command -v tool\n"),
     ):
-        spec = platform.build(name, script=script, image=str(image), home=str(home))
+        spec = platform.build(own(name), script=script, image=str(image), home=str(home))
         platform.begin(spec)
         platform.wait(spec, "ended")
         lines = Path(spec.logs, "1.out").read_text().splitlines()
@@ -301,12 +307,13 @@ def test_an_image_and_a_home_that_stays_are_shown(platform: Platform) -> None:
 @pytest.mark.usefixtures("needs_bwrap")
 def test_an_instance_takes_connections_as_an_ordinary_user_inside(platform: Platform) -> None:
     """Its agent and every sshd: never host root, without a capability, gone with their launcher."""
+    name = own("instance")
     if not Path("/usr/sbin/sshd").exists():
         pytest.skip("openssh-server is not installed: apt-get install openssh-server")
-    spec = platform.build("instance", interactive=True, home=str(platform.data / "home"))
+    spec = platform.build(name, interactive=True, home=str(platform.data / "home"))
     platform.begin(spec)
     platform.wait(spec, "running")
-    for pid in _wait_for_processes("instance", 3):
+    for pid in _wait_for_processes(name, 3):
         status = Path(f"/proc/{pid}/status").read_text()
         facts = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
         assert "0" not in facts["Uid"].split()
@@ -315,14 +322,14 @@ def test_an_instance_takes_connections_as_an_ordinary_user_inside(platform: Plat
     platform.started[-1].send_signal(signal.SIGKILL)
     platform.started[-1].wait()
     give_up = time.monotonic() + 10
-    while processes.find_tagged("instance"):
-        assert time.monotonic() < give_up, processes.find_tagged("instance")
+    while processes.find_tagged(name):
+        assert time.monotonic() < give_up, processes.find_tagged(name)
         time.sleep(0.01)
 
 
 def test_process_keeps_no_instance_and_no_secret(platform: Platform) -> None:
     for name, changes in (("inst", {"interactive": True}), ("sec", {"secrets": (("a", "b"),)})):
-        spec = platform.build(name, driver="process", **changes)
+        spec = platform.build(own(name), driver="process", **changes)
         platform.begin(spec)
         platform.started[-1].wait(20)
         state = AllocationFolder(spec.folder).read_state()

@@ -16,7 +16,7 @@ from starverse.domain.workloads.launch import LauncherState, LaunchSpec
 from starverse.engines.base import Presence
 from starverse.engines.local import LocalEngine
 from starverse.node.cards.declared import DeclaredCards
-from starverse.testing.launches import build_launch
+from starverse.testing.launches import build_launch, own
 
 TEAM_UID = 200_001
 
@@ -33,7 +33,7 @@ class Bench:
     def run(self, **changes: Any) -> tuple[LauncherState, LaunchSpec]:
         uid = TEAM_UID if os.geteuid() == 0 else None
         whole = changes.pop("whole_script", None)
-        spec = build_launch(self.data, driver=self.driver, unix_uid=uid, **changes)
+        spec = build_launch(self.data, own("begins"), driver=self.driver, unix_uid=uid, **changes)
         spec = spec if whole is None else replace(spec, script=whole)
         self.engine.submit(spec)
         give_up = time.monotonic() + 30

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from starverse.engines.slurm.rest import Rest
 from starverse.engines.slurm.settings import connect
 from starverse.engines.slurm.tokens import Tokens
 from starverse.node import processes
-from starverse.testing.launches import build_launch
+from starverse.testing.launches import build_launch, own
 from starverse.testing.slurm_lab import SlurmLab
-from starverse.testing.slurm_sites import build_request, lab_settings
+from starverse.testing.slurm_sites import StandingLabs, build_request, lab_settings
 
 TEAM_UID = 200_001
 PATIENCE_SECONDS = 40.0
@@ -92,12 +93,24 @@ def until(look: Callable[[], Any], what: str) -> Any:
     return found
 
 
-@pytest.fixture
-def lab() -> Iterator[SlurmLab]:
+@pytest.fixture(scope="module")
+def labs() -> Iterator[StandingLabs]:
     if why := SlurmLab.missing():
         pytest.skip(why)
-    with SlurmLab(nodes=2) as lab:
-        yield lab
+    with closing(StandingLabs(nodes=2)) as made:
+        yield made
+
+
+@pytest.fixture
+def extra() -> str:
+    """Lines of slurm.conf."""
+    return "JobRequeue=0"
+
+
+@pytest.fixture
+def lab(labs: StandingLabs, extra: str) -> Iterator[SlurmLab]:
+    with labs.open(extra) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -119,46 +132,48 @@ def forget_jobs(lab: SlurmLab) -> None:
 
 
 def test_a_controller_killed_right_after_the_submit_costs_no_second_run(site: Site) -> None:
-    spec = site.submit("crashed", SHORT)
+    name = own("crashed")
+    spec = site.submit(name, SHORT)
     site.lab.kill_controller()
     site.lab.start_controller()
     for _ in range(3):
-        seen = site.until("crashed", Presence.ENDED, Presence.UNKNOWN, Presence.GONE)
+        seen = site.until(name, Presence.ENDED, Presence.UNKNOWN, Presence.GONE)
         if seen.presence is not Presence.UNKNOWN:
             break
         site.engine.submit(spec)
-        until(lambda: site.see("crashed").presence is not Presence.UNKNOWN, "the second submit")
+        until(lambda: site.see(name).presence is not Presence.UNKNOWN, "the second submit")
     assert site.count_starts(spec) == 1
 
 
 def test_a_job_that_the_controller_forgot_while_it_waited_is_submitted_again(site: Site) -> None:
-    full = site.submit("full", cards=all_cards("gpu001"))
-    site.until_running("full")
-    spec = site.submit("waits", SHORT)
-    assert site.see("waits").presence is Presence.ACCEPTED
+    full = site.submit(own("full"), cards=all_cards("gpu001"))
+    site.until_running(own("full"))
+    spec = site.submit(own("waits"), SHORT)
+    assert site.see(own("waits")).presence is Presence.ACCEPTED
     forget_jobs(site.lab)
-    site.until("waits", Presence.UNKNOWN)
-    site.clean("full")
+    site.until(own("waits"), Presence.UNKNOWN)
+    site.clean(own("full"))
     site.engine.submit(spec)
-    site.until("waits", Presence.ENDED)
+    site.until(own("waits"), Presence.ENDED)
     assert (site.count_starts(spec), site.count_starts(full)) == (1, 1)
 
 
 def test_what_runs_and_was_forgotten_is_found_by_our_name_and_ended(site: Site) -> None:
-    site.submit("orphan")
-    site.until_running("orphan")
+    name = own("orphan")
+    site.submit(name)
+    site.until_running(name)
     forget_jobs(site.lab)
-    site.until("orphan", Presence.GONE, Presence.ENDED)
-    site.clean("orphan")
-    assert processes.find_tagged("orphan") == []
-    assert "orphan" not in site.engine.running()
+    site.until(name, Presence.GONE, Presence.ENDED)
+    site.clean(name)
+    assert processes.find_tagged(name) == []
+    assert name not in site.engine.running()
 
 
 def test_a_number_that_came_again_is_not_taken_for_ours(site: Site) -> None:
     """Slurm gives the numbers of jobs that it forgot to others: ours is ended by name, theirs lives."""
-    site.submit("mine")
-    site.until_running("mine")
-    number = (site.data / "allocations" / "mine" / "slurm.json").read_text().split('"')[3]
+    site.submit(own("mine"))
+    site.until_running(own("mine"))
+    number = (site.data / "allocations" / own("mine") / "slurm.json").read_text().split('"')[3]
     forget_jobs(site.lab)
     theirs = ""
     while theirs != number:
@@ -166,29 +181,31 @@ def test_a_number_that_came_again_is_not_taken_for_ours(site: Site) -> None:
             "sbatch", "--parsable", "-J", "theirs", "-w", "gpu002", "-o", "/dev/null", "--wrap", "sleep 60"
         ).strip()
         assert int(theirs) <= int(number)
-    site.clean("mine")
+    site.clean(own("mine"))
     states = dict(line.split() for line in site.lab.command("squeue", "-h", "-o", "%A %T").splitlines())
     assert states[number] in ("RUNNING", "PENDING")
     site.lab.command("scancel", "-n", "theirs")
 
 
+@pytest.mark.parametrize("extra", ["JobRequeue=0\nMessageTimeout=3"])  # else each command waits 10 s for it
 def test_while_the_controller_is_away_nothing_is_concluded(site: Site) -> None:
-    site.submit("lasting")
-    site.until_running("lasting")
+    name = own("lasting")
+    site.submit(name)
+    site.until_running(name)
     site.lab.kill_controller()
     with pytest.raises(EngineUnavailable):
-        site.engine.submit(site.build("later"))
+        site.engine.submit(site.build(own("later")))
     with pytest.raises(EngineUnavailable):
-        site.engine.clean("lasting")
+        site.engine.clean(name)
     with pytest.raises(EngineUnavailable):
         site.engine.running()
-    assert not (site.data / "allocations" / "lasting" / "revoked").exists()
-    assert site.see("lasting").presence is Presence.ALIVE
-    site.engine.steer("lasting", Desired(stop=True))
-    ended = until(lambda: (s := site.see("lasting")).state and s.state.phase == "ended" and s, "its end")
+    assert not (site.data / "allocations" / name / "revoked").exists()
+    assert site.see(name).presence is Presence.ALIVE
+    site.engine.steer(name, Desired(stop=True))
+    ended = until(lambda: (s := site.see(name)).state and s.state.phase == "ended" and s, "its end")
     assert ended.presence is Presence.ALIVE
     site.lab.start_controller()
-    site.until("lasting", Presence.ENDED)
+    site.until(name, Presence.ENDED)
 
 
 def test_a_squeue_that_hangs_holds_up_no_observation_and_no_stop(lab: SlurmLab, tmp_path: Path) -> None:
@@ -200,27 +217,27 @@ def test_a_squeue_that_hangs_holds_up_no_observation_and_no_stop(lab: SlurmLab, 
     data.mkdir()
     site = Site(lab, data, transport="commands", commands=str(commands), call_seconds_max=1.0)
     try:
-        site.submit("hangs")
-        site.until_running("hangs")
+        site.submit(own("hangs"))
+        site.until_running(own("hangs"))
         (commands / "squeue").unlink()
         (commands / "squeue").write_text(f"#!/bin/sh\necho x >> {tmp_path}/asked\nexec sleep 60\n")
         (commands / "squeue").chmod(0o755)
         until(lambda: (tmp_path / "asked").exists(), "a squeue that hangs")
         began = time.monotonic()
         for _ in range(20):
-            assert site.see("hangs").presence is Presence.ALIVE
+            assert site.see(own("hangs")).presence is Presence.ALIVE
         assert time.monotonic() - began < 1
         with pytest.raises(EngineUnavailable):
             site.engine.running()
         with pytest.raises(EngineUnavailable):
-            site.engine.clean("hangs")
+            site.engine.clean(own("hangs"))
         while time.monotonic() < began + 8:
-            assert site.see("hangs").presence is Presence.ALIVE
+            assert site.see(own("hangs")).presence is Presence.ALIVE
             time.sleep(0.1)
         assert 1 <= len((tmp_path / "asked").read_text().splitlines()) <= 6
         (commands / "squeue").unlink()
         (commands / "squeue").symlink_to("/usr/bin/squeue")
-        site.clean("hangs")
+        site.clean(own("hangs"))
     finally:
         site.close()
 
@@ -239,16 +256,16 @@ def test_commands_that_hang_are_given_up_in_time(tmp_path: Path) -> None:
 def test_slurmrestd_may_go_and_come_back(lab: SlurmLab, tmp_path: Path) -> None:
     site = Site(lab, tmp_path, transport="rest")
     try:
-        site.submit("first")
-        site.until_running("first")
+        site.submit(own("first"))
+        site.until_running(own("first"))
         lab.stop_rest()
         with pytest.raises(EngineUnavailable):
-            site.engine.submit(site.build("second", SHORT))
-        assert site.see("first").presence is Presence.ALIVE
+            site.engine.submit(site.build(own("second"), SHORT))
+        assert site.see(own("first")).presence is Presence.ALIVE
         lab.start_rest()
-        spec = site.build("second", SHORT)
+        spec = site.build(own("second"), SHORT)
         until(lambda: _submits(site, spec), "slurmrestd's return")
-        site.until("second", Presence.ENDED)
+        site.until(own("second"), Presence.ENDED)
         assert site.count_starts(spec) == 1
     finally:
         site.close()
@@ -277,23 +294,24 @@ def test_two_submits_at_two_servers_run_once(lab: SlurmLab, tmp_path: Path) -> N
     """Both get a job: the second waits for the first, and its launcher finds the id claimed."""
     site = Site(lab, tmp_path, transport="commands")
     try:
-        spec = site.submit("twice", "echo started >> starts; sleep 1")
+        spec = site.submit(own("twice"), "echo started >> starts; sleep 1")
         for name in ("slurm.json", "submitting"):
-            (tmp_path / "allocations" / "twice" / name).unlink()
+            (tmp_path / "allocations" / own("twice") / name).unlink()
         site.engine.submit(spec)
-        assert site.queue().count("twice") in (1, 2)
-        site.until("twice", Presence.ENDED)
-        until(lambda: "twice" not in site.queue(), "the end of both jobs")
+        assert site.queue().count(own("twice")) in (1, 2)
+        site.until(own("twice"), Presence.ENDED)
+        until(lambda: own("twice") not in site.queue(), "the end of both jobs")
         assert site.count_starts(spec) == 1
     finally:
         site.close()
 
 
 def test_a_node_without_our_python_fails_the_start_and_says_so(lab: SlurmLab, tmp_path: Path) -> None:
+    name = own("hopeless")
     site = Site(lab, tmp_path, transport="commands", python="/no/such/python")
     try:
-        site.submit("hopeless")
-        seen = site.until("hopeless", Presence.ENDED)
+        site.submit(name)
+        seen = site.until(name, Presence.ENDED)
         assert seen.state is not None
         assert seen.state.ready_at is None
         assert "failed" in seen.state.failure
@@ -303,21 +321,22 @@ def test_a_node_without_our_python_fails_the_start_and_says_so(lab: SlurmLab, tm
 
 
 def test_a_submit_whose_answer_was_lost_is_not_submitted_again(site: Site) -> None:
-    spec = site.submit("unsure")
-    (site.data / "allocations" / "unsure" / "slurm.json").unlink()
+    name = own("unsure")
+    spec = site.submit(name)
+    (site.data / "allocations" / name / "slurm.json").unlink()
     site.engine.submit(spec)
-    assert site.queue().count("unsure") == 1
-    assert (site.data / "allocations" / "unsure" / "slurm.json").exists()
+    assert site.queue().count(name) == 1
+    assert (site.data / "allocations" / name / "slurm.json").exists()
 
 
 def test_a_job_that_waits_is_cancelled_and_never_starts(site: Site) -> None:
-    site.submit("full", cards=all_cards("gpu001"))
-    site.until_running("full")
-    spec = site.submit("cancelled", SHORT)
-    site.clean("cancelled")
-    assert site.queue() == ["full"]
-    assert site.see("cancelled").presence is Presence.UNKNOWN
-    site.clean("full")
+    site.submit(own("full"), cards=all_cards("gpu001"))
+    site.until_running(own("full"))
+    spec = site.submit(own("cancelled"), SHORT)
+    site.clean(own("cancelled"))
+    assert site.queue() == [own("full")]
+    assert site.see(own("cancelled")).presence is Presence.UNKNOWN
+    site.clean(own("full"))
     site.engine.submit(spec)
     assert site.queue() == []
     assert site.count_starts(spec) == 0
@@ -325,17 +344,17 @@ def test_a_job_that_waits_is_cancelled_and_never_starts(site: Site) -> None:
 
 def test_a_job_that_slurm_got_after_its_id_was_revoked_is_ended_as_an_orphan(site: Site) -> None:
     """The answer to its submit was lost, and the job came late."""
-    site.submit("full", cards=all_cards("gpu001"))
-    site.until_running("full")
-    comment = site.lab.command("squeue", "-h", "-o", "%k", "-n", "full").strip()
-    site.clean("late")
+    site.submit(own("full"), cards=all_cards("gpu001"))
+    site.until_running(own("full"))
+    comment = site.lab.command("squeue", "-h", "-o", "%k", "-n", own("full")).strip()
+    site.clean(own("late"))
     site.lab.command(
-        *("sbatch", "-J", "late", f"--comment={comment}", "-w", "gpu001", "--gres=gpu:8"),
+        *("sbatch", "-J", own("late"), f"--comment={comment}", "-w", "gpu001", "--gres=gpu:8"),
         *("-D", "/", "-o", "/dev/null", "--wrap", "true"),
     )
-    assert site.engine.running() == ("full", "late")
-    site.clean("late")
-    until(lambda: site.engine.running() == ("full",), "the end of the late job")
+    assert site.engine.running() == (own("full"), own("late"))
+    site.clean(own("late"))
+    until(lambda: site.engine.running() == (own("full"),), "the end of the late job")
 
 
 def test_the_state_of_a_node_is_seen_at_the_next_look(site: Site) -> None:
@@ -355,34 +374,36 @@ def test_the_state_of_a_node_is_seen_at_the_next_look(site: Site) -> None:
 
 
 def test_a_node_that_dies_takes_its_launcher_along(site: Site) -> None:
-    site.submit("doomed", node="gpu002")
-    site.until_running("doomed")
+    name = own("doomed")
+    site.submit(name, node="gpu002")
+    site.until_running(name)
     site.lab.kill_node("gpu002")
     site.lab.set_node("gpu002", "down", "dead")
-    seen = site.until("doomed", Presence.GONE)
+    seen = site.until(name, Presence.GONE)
     assert seen.state is not None
     assert seen.state.ready_at is not None
-    site.clean("doomed")
+    site.clean(name)
     site.lab.start_node("gpu002")
 
 
 @pytest.mark.parametrize(
     ("transport", "job_requeue"), [("commands", 1), ("both", 1), ("both", 0), ("rest", 0)]
 )
-def test_slurm_starts_nothing_again_by_itself(tmp_path: Path, transport: str, job_requeue: int) -> None:
-    if why := SlurmLab.missing():
-        pytest.skip(why)
-    with SlurmLab(nodes=2, extra=f"JobRequeue={job_requeue}") as lab:
+def test_slurm_starts_nothing_again_by_itself(
+    labs: StandingLabs, tmp_path: Path, transport: str, job_requeue: int
+) -> None:
+    name = own("once")
+    with labs.open(f"JobRequeue={job_requeue}") as lab:
         site = Site(lab, tmp_path, transport=transport)
         try:
-            site.submit("once", node="gpu002")
-            site.until_running("once")
-            number = lab.command("squeue", "-h", "-o", "%A", "-n", "once").strip()
+            site.submit(name, node="gpu002")
+            site.until_running(name)
+            number = lab.command("squeue", "-h", "-o", "%A", "-n", name).strip()
             assert " Requeue=0 " in lab.command("scontrol", "show", "job", number)
             lab.kill_node("gpu002")
             lab.set_node("gpu002", "down", "dead")
-            site.until("once", Presence.GONE)
-            assert "once" not in site.queue()
+            site.until(name, Presence.GONE)
+            assert name not in site.queue()
             assert "JobState=NODE_FAIL" in lab.command("scontrol", "show", "job", number)
             lab.start_node("gpu002")
         finally:
@@ -390,17 +411,16 @@ def test_slurm_starts_nothing_again_by_itself(tmp_path: Path, transport: str, jo
 
 
 def test_by_slurmrestd_alone_a_job_that_would_be_requeued_is_refused_and_does_not_stay(
-    tmp_path: Path,
+    labs: StandingLabs, tmp_path: Path
 ) -> None:
-    if why := SlurmLab.missing():
-        pytest.skip(why)
-    with SlurmLab(nodes=2, extra="JobRequeue=1") as lab:
+    name = own("again")
+    with labs.open("JobRequeue=1") as lab:
         site = Site(lab, tmp_path, transport="rest")
         try:
             with pytest.raises(SlurmRefused, match="cannot keep Slurm from requeueing") as refused:
-                site.submit("again")
+                site.submit(name)
             assert "JobRequeue=0" in (refused.value.hint or "")
-            until(lambda: "again" not in site.queue(), "its end")
+            until(lambda: name not in site.queue(), "its end")
         finally:
             site.close()
 
@@ -409,44 +429,47 @@ def test_by_slurmrestd_alone_a_job_that_would_be_requeued_is_refused_and_does_no
 def test_a_submit_for_a_node_that_is_away_waits_in_the_queue_and_is_no_refusal(
     lab: SlurmLab, tmp_path: Path, transport: str
 ) -> None:
+    name = own("patient")
     site = Site(lab, tmp_path, transport=transport)
     try:
         site.engine.nodes()
         lab.set_node("gpu002", "drain")
-        spec = site.build("patient", SHORT, node="gpu002")
+        spec = site.build(name, SHORT, node="gpu002")
         until(lambda: _submits(site, spec), "the submit")
-        assert site.queue() == ["patient"]
+        assert site.queue() == [name]
         lab.set_node("gpu002", "resume")
-        site.until("patient", Presence.ENDED)
+        site.until(name, Presence.ENDED)
         assert site.count_starts(spec) == 1
     finally:
         site.close()
 
 
 def test_a_controller_that_is_just_coming_back_refuses_nothing(lab: SlurmLab, tmp_path: Path) -> None:
+    name = own("early")
     site = Site(lab, tmp_path, transport="rest")
     try:
         site.engine.nodes()
         lab.kill_controller()
         lab.start_controller()
-        spec = site.build("early", SHORT)
+        spec = site.build(name, SHORT)
         until(lambda: _submits(site, spec), "the submit")  # a refusal would be raised
-        site.until("early", Presence.ENDED)
+        site.until(name, Presence.ENDED)
         assert site.count_starts(spec) == 1
     finally:
         site.close()
 
 
 def test_a_job_that_somebody_requeues_is_gone_and_runs_no_second_time(site: Site) -> None:
-    spec = site.submit("pushed", node="gpu002")
-    site.until_running("pushed")
-    number = site.lab.command("squeue", "-h", "-o", "%A", "-n", "pushed").strip()
+    name = own("pushed")
+    spec = site.submit(name, node="gpu002")
+    site.until_running(name)
+    number = site.lab.command("squeue", "-h", "-o", "%A", "-n", name).strip()
     site.lab.command("scontrol", "update", f"jobid={number}", "requeue=1")
     site.lab.kill_node("gpu002")
     site.lab.set_node("gpu002", "down", "dead")
-    site.until("pushed", Presence.GONE)
-    assert site.queue() == ["pushed"]
-    site.clean("pushed")
+    site.until(name, Presence.GONE)
+    assert site.queue() == [name]
+    site.clean(name)
     assert site.queue() == []
     site.lab.start_node("gpu002")
     assert site.count_starts(spec) == 1
@@ -473,10 +496,11 @@ def test_what_slurm_refuses_is_an_answer(lab: SlurmLab, transport: str) -> None:
 
 
 def test_what_cannot_fit_is_not_even_submitted(site: Site) -> None:
+    name = own("too-many")
     with pytest.raises(SlurmRefused, match="9 are asked"):
-        site.submit("too-many", cards=all_cards("gpu001", 9))
+        site.submit(name, cards=all_cards("gpu001", 9))
     assert site.queue() == []
-    assert site.see("too-many").presence is Presence.UNKNOWN
+    assert site.see(name).presence is Presence.UNKNOWN
 
 
 def all_cards(node: str, count: int = 8) -> tuple[GrantedCard, ...]:

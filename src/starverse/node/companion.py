@@ -62,10 +62,21 @@ class HeadGone(Exception):
 
 
 class Companion:
-    """One node's part of an allocation from its start to its end."""
+    """One node's part of an allocation from its start to its end.
 
-    def __init__(self, folder: AllocationFolder, spec: LaunchSpec, index: int) -> None:
+    It waits ``start_seconds`` for its head to come and gather all, and ``silent_seconds`` for a word of it.
+    """
+
+    def __init__(
+        self,
+        folder: AllocationFolder,
+        spec: LaunchSpec,
+        index: int,
+        start_seconds: float = START_SECONDS_MAX,
+        silent_seconds: float = SILENT_SECONDS_MAX,
+    ) -> None:
         self._folder = folder
+        self._start_seconds, self._silent_seconds = start_seconds, silent_seconds
         self._index = index
         self._spec = companions_part(spec, index)
         self._clock = SteadyClock()
@@ -125,7 +136,7 @@ class Companion:
 
     def _meet_head(self) -> None:
         """Until all launchers of the gang are there and sandboxes are to start."""
-        give_up = self._clock.now() + 2 * START_SECONDS_MAX
+        give_up = self._clock.now() + 2 * self._start_seconds
         while not self._order.hosts:
             now = self._clock.now()
             self._reach_head(now)
@@ -158,8 +169,8 @@ class Companion:
                 self._heard_at = now
         if self._link.refused and not self._link.is_open:
             raise HeadGone("the head launcher is no more")
-        if self._state.phase != "claimed" and now - self._heard_at > SILENT_SECONDS_MAX:
-            raise HeadGone(f"the head launcher was silent for {SILENT_SECONDS_MAX:.0f} s")
+        if self._state.phase != "claimed" and now - self._heard_at > self._silent_seconds:
+            raise HeadGone(f"the head launcher was silent for {self._silent_seconds:.0f} s")
 
     def _look_for_head(self, now: float) -> None:
         """Before it was ever met: raises :class:`HeadGone` where it claims not, or beats no more.
@@ -178,9 +189,9 @@ class Companion:
             self._head_state, self._head_seen_at = state, now
         met = self._link is not None and self._link.is_open
         quiet = now - self._head_seen_at
-        if state is None and not met and quiet > START_SECONDS_MAX / 2:
+        if state is None and not met and quiet > self._start_seconds / 2:
             raise HeadGone("the head launcher did not come")
-        if state is not None and not met and quiet > SILENT_SECONDS_MAX and not self._folder.is_claimed():
+        if state is not None and not met and quiet > self._silent_seconds and not self._folder.is_claimed():
             raise HeadGone("the head launcher ended while it started")
 
     def _is_revoked(self) -> bool:
@@ -384,7 +395,7 @@ class Companion:
 
     def _find_whom_to_tell(self) -> None:
         """A start that failed before the head was reached: it has to hear why, not wait for this node."""
-        give_up = self._clock.now() + START_SECONDS_MAX
+        give_up = self._clock.now() + self._start_seconds
         with contextlib.suppress(HeadGone):
             while self._state.failure and (self._link is None or not self._link.is_open):
                 now = self._clock.now()

@@ -23,7 +23,7 @@ from starverse.testing.launches import build_launch
 from starverse.testing.ssh_lines import SshLine, make_key, ssh_line
 
 TEAM_UID = 200_001
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 MakeEngine = Callable[[Path, OpenChannel | None], FolderEngine]
 
 

@@ -23,6 +23,8 @@ from starverse.testing.launches import build_launch
 
 TEAM_UID, OTHER_TEAM_UID = 200_001, 200_002
 ORDINARY_UID = 65_534
+PATIENCE_SECONDS = 60.0
+"""A busy machine may take its time; what comes, comes at once elsewhere."""
 SOURCE = Path(starverse.__file__).parents[1]
 PLATFORM_KINDS = ("root", "ordinary user")
 
@@ -88,7 +90,7 @@ class Platform:
 
     def wait(self, spec: LaunchSpec, phase: str) -> None:
         """Until the allocation is in ``phase`` (or ended)."""
-        folder, give_up = AllocationFolder(spec.folder), time.monotonic() + 20
+        folder, give_up = AllocationFolder(spec.folder), time.monotonic() + PATIENCE_SECONDS
         while True:
             state = folder.read_state()
             if state is not None and state.phase in (phase, "ended"):
@@ -170,11 +172,6 @@ def open_platform(kind: str, tmp_path: Path, before: tuple[str, ...] = ()) -> It
             shutil.rmtree(own_folder, ignore_errors=True)
 
 
-def own(name: str) -> str:
-    """An allocation id that no other process of tests uses: what is left is found by it on the whole host."""
-    return f"{name}-{os.getpid()}"
-
-
 OBEYING = """
 while :; do
     if [ -e ask ]; then bash ask > said 2>&1; echo "exit $?" >> said; mv said answer; rm ask; fi
@@ -184,7 +181,7 @@ done
 """A script that does what :func:`ask` writes into its workspace."""
 
 
-def ask(spec: LaunchSpec, command: str, seconds: float = 20) -> str:
+def ask(spec: LaunchSpec, command: str, seconds: float = PATIENCE_SECONDS) -> str:
     """Have the script :data:`OBEYING` run a command inside; its output, which ends with ``exit CODE``."""
     folder = Path(spec.workspace)
     (folder / "answer").unlink(missing_ok=True)
@@ -198,7 +195,7 @@ def ask(spec: LaunchSpec, command: str, seconds: float = 20) -> str:
     return (folder / "answer").read_text().strip()
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20, what: str = "") -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS, what: str = "") -> None:
     """Until the condition holds, which it has to in time."""
     give_up = time.monotonic() + seconds
     while not condition():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,12 @@ from typing import Any
 from starverse.domain.workloads.launch import GrantedCard, LaunchSpec, Limits
 
 MIB = 1024**2
+_OURS = secrets.token_hex(4)
+
+
+def own(name: str) -> str:
+    """An allocation id that no other process of tests uses: what runs is found by it on the whole host."""
+    return f"{name}-{_OURS}"
 
 
 def build_launch(data: Path, allocation_id: str = "a-1", **changes: Any) -> LaunchSpec:

@@ -126,6 +126,16 @@ class SlurmLab:
         self._await_nodes()
         self.start_rest()
 
+    def is_as_new(self, patience_seconds: float = 6) -> bool:
+        """Whether, once what ends has ended, no job is queued, all nodes are idle and slurmrestd answers."""
+        wanted = {f"{name} idle" for name in self.node_names}
+
+        def quiet() -> bool:
+            queue = self.command("squeue", "-h", "-o", "%j", check=False)
+            return not queue.strip() and wanted <= set(self._states()) and _answers(self._plan().rest_port)
+
+        return _wait(quiet, patience_seconds)
+
     def stop(self) -> None:
         """End all of it; a folder of its own goes too."""
         if self.plan is not None:

@@ -1,13 +1,39 @@
-"""Settings of the Slurm engine for a lab, and requests for jobs."""
+"""Settings of the Slurm engine for a lab, requests for jobs, and labs that several tests share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from starverse.engines.slurm import SlurmSettings
 from starverse.engines.slurm.facts import JobRequest
 from starverse.testing.slurm_lab import SlurmLab
+
+
+class StandingLabs:
+    """One lab for each ``extra`` of slurm.conf, kept from test to test where a test leaves it as it was."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._standing: dict[str, SlurmLab] = {}
+
+    @contextmanager
+    def open(self, extra: str) -> Iterator[SlurmLab]:
+        """The one that stands, else a new one; one that is not as new afterwards ends."""
+        if extra not in self._standing:
+            self._standing[extra] = SlurmLab(nodes=self._nodes, extra=extra).__enter__()
+        lab = self._standing[extra]
+        try:
+            yield lab
+        finally:
+            if not lab.is_as_new():
+                self._standing.pop(extra).stop()
+
+    def close(self) -> None:
+        while self._standing:
+            self._standing.popitem()[1].stop()
 
 
 def lab_settings(lab: SlurmLab, **changes: Any) -> SlurmSettings:
