@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from starverse.testing.live_checks import check_charges, let_finish
+from starverse.testing.gateway_sites import make_key
+from starverse.testing.live_checks import check_charges, let_finish, ssh_missing
 from starverse.testing.live_server import QUICK, Ground, LiveServer, wait_for
 from starverse.testing.slurm_lab import SlurmLab
 from starverse.testing.slurm_sites import lab_variables
@@ -64,6 +65,26 @@ def test_spot_is_reclaimed_for_on_demand_and_goes_on_later(server: LiveServer, l
     for number in (urgent, *spot):
         assert check_charges(ben, number)
     wait_for(lambda: not lab.command("squeue", "-h"), "an empty queue", 30)
+
+
+def test_people_come_into_an_instance_and_find_their_files_without_cards(server: LiveServer) -> None:
+    if missing := ssh_missing():
+        pytest.skip(missing)
+    eve = server.person("eve", yuan=50)
+    (eve.home / ".ssh").mkdir(mode=0o700)
+    make_key(eve.home / ".ssh" / "id_ed25519")
+    eve.run("ssh-key", "add")
+    eve.run("launch", "--card", "rtx4090", "--cards", "2", "--name", "box", "--yes")
+    said = eve.run("exec", "box", "--", "sh", "-c", 'hostname; echo "$CUDA_VISIBLE_DEVICES" | tee kept')
+    assert (said[:3], said.split()[1].count(",")) == ("gpu", 1)
+    assert eve.call("exec", "box", "--", "sh", "-c", "exit 7").returncode == 7
+    server.restart()
+    wait_for(lambda: eve.call("exec", "box", "--", "true").returncode == 0, "its gateway", 30)
+    eve.run("stop", "box")
+    eve.run("start", "box", "--no-gpu", "--yes")
+    there = eve.run("exec", "box", "--", "sh", "-c", 'echo "[$CUDA_VISIBLE_DEVICES]"; cat kept')
+    assert there.split() == ["[]", said.split()[1]]
+    eve.run("rm", "box", "--yes")
 
 
 def test_a_server_killed_and_started_again_knows_its_jobs(server: LiveServer) -> None:
