@@ -179,12 +179,19 @@ class Database:
 
     ``write`` commits at the end of the block, rolls back on any exception. Never keep either open across
     an engine, a file tree or the network. ``durable`` false leaves out SQLite's flushes to disk: for the
-    throw-away worlds of simulations, where processes die and machines do not.
+    throw-away worlds of simulations, where processes die and machines do not. ``like`` is a database of the
+    same kind that has been connected to: a statement compiled for either is compiled for both, which is what
+    a process pays for that opens hundreds of databases.
     """
 
-    def __init__(self, url: str, *, durable: bool = True) -> None:
+    def __init__(self, url: str, *, durable: bool = True, like: Database | None = None) -> None:
         self.url = url
         self.engine = _create(url, "FULL" if durable else "OFF")
+        if like is not None:
+            self.engine.dialect, self.engine._compiled_cache = (
+                like.engine.dialect,
+                like.engine._compiled_cache,
+            )
         self._traits = traits_of(self.engine.dialect)
         self._reader = self.engine.execution_options(
             **({} if self._traits.one_writer else {"isolation_level": "REPEATABLE READ"})

@@ -68,10 +68,11 @@ class CrashPoints:
 
 
 class CrashingDatabase(Database):
-    """Dies before and after every transaction, before every statement, and before a commit."""
+    """Dies before and after every transaction, before every statement, and before a commit. Its connections
+    are its own, to the same database as ``like``."""
 
-    def __init__(self, url: str, points: CrashPoints) -> None:
-        super().__init__(url, durable=False)
+    def __init__(self, like: Database, points: CrashPoints) -> None:
+        super().__init__(like.url, durable=False, like=like)
         self._points = points
         event.listen(self.engine, "before_cursor_execute", self._before_statement)
 

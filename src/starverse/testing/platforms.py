@@ -19,9 +19,9 @@ from starverse.app.passwords import Passwords
 from starverse.app.platform import Platform, Settings
 from starverse.app.ports import Clock, Ids, RandomIds, Wakeups
 from starverse.db.session import Database
-from starverse.db.tables import metadata
 from starverse.engines.base import Engine
 from starverse.node.disk_trees import copy_tree
+from starverse.testing import templates
 
 START = datetime(2026, 3, 10, 2, tzinfo=UTC)
 """2026-03-10 10:00 in Shanghai: by day, the shipped price book in effect."""
@@ -46,18 +46,21 @@ class SetClock:
 
 @contextmanager
 def fresh_database(kind: str, folder: Path, *, durable: bool = True) -> Iterator[Database]:
-    """An empty database with all tables: ``sqlite`` in ``folder``, or ``postgresql`` in a schema of its own
-    on the server that ``STARVERSE_TEST_POSTGRES`` names."""
-    with empty_database(kind, folder, durable=durable) as database:
-        metadata.create_all(database.engine)
+    """A database with all tables and no row: ``sqlite`` in ``folder``, or ``postgresql`` beside the one that
+    ``STARVERSE_TEST_POSTGRES`` names. It is a copy of one that this process made once."""
+    if kind == "sqlite":
+        with templates.sqlite_copy(folder / "starverse.db", durable=durable) as database:
+            yield database
+        return
+    with templates.postgresql_copy(os.environ[POSTGRES_VARIABLE]) as database:
         yield database
 
 
 @contextmanager
-def empty_database(kind: str, folder: Path, *, durable: bool = True) -> Iterator[Database]:
-    """The same without any table."""
+def empty_database(kind: str, folder: Path) -> Iterator[Database]:
+    """One without any table: ``sqlite`` in ``folder``, or ``postgresql`` in a schema of its own."""
     if kind == "sqlite":
-        database = Database(f"sqlite:///{folder / 'starverse.db'}", durable=durable)
+        database = Database(f"sqlite:///{folder / 'starverse.db'}")
         try:
             yield database
         finally:

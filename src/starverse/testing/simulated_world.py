@@ -101,7 +101,7 @@ class SimulatedWorld(World):
         self.points.arm(None)
         self.started += 1
         name = f"server-{self.started}"
-        database = CrashingDatabase(self.database.url, self.points)
+        database = CrashingDatabase(self.database, self.points)
         clock = SystemClock(self.wall_clock, lambda: self.clock.now().timestamp())
         settings: dict[str, Any] = self.settings
         platform = make_platform(
