@@ -64,7 +64,8 @@ class Bucket:
 
     def _answer(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         if f"Credential={KEY}/" in environ.get("HTTP_AUTHORIZATION", ""):
-            return self._served(environ, start)
+            answered: Iterable[bytes] = self._served(environ, start)
+            return answered
         start("403 Forbidden", [("Content-Type", "application/xml")])
         return [REFUSED]
 
