@@ -193,17 +193,19 @@ def show(session: Session, name: str) -> None:
 @click.argument("names", metavar="INSTANCE...", nargs=-1, required=True)
 @click.option("--no-wait", is_flag=True, help="Do not stay until it has stopped.")
 def stop(session: Session, names: tuple[str, ...], no_wait: bool) -> None:
+    from starverse.cli.remote.several import do_to_each
     from starverse.client.instances import has_stopped
 
     instances = session.client().instances
-    stopping = [instances.stop(name) for name in names]
+    done = do_to_each(names, instances.stop)
+    stopping = done.answers
     if not no_wait:
         stopping = [instances.wait(one["id"], has_stopped, on_break=tell_break(session)) for one in stopping]
-    session.emit({"items": stopping}, lambda: "")
     for one in stopping:
         kept = when(one.get("release_at"))
         word = "stopped" if has_stopped(one) else "stopping"
         session.note(f"{one['name']} {word}" + (f"; its disk is kept until {kept}" if kept else ""))
+    done.emit(session, {"items": stopping})
 
 
 @command(
@@ -307,17 +309,25 @@ def _tell_change(session: Session) -> Callable[[Instance], None]:
 @click.argument("names", metavar="INSTANCE...", nargs=-1, required=True)
 @consent_option()
 def rm(session: Session, names: tuple[str, ...], yes: bool) -> None:
+    from starverse.cli.remote.several import do_to_each
+
     instances = session.client().instances
     found = [instances.get(name) for name in names]
     session.insist(
         "\n".join([*map(_loss, found), f"Release {', '.join(one['name'] for one in found)}?"]), yes=yes
     )
-    for one in found:
-        instances.remove(one["id"])
+    by_id = {one["id"]: one for one in found}
+
+    def remove(instance_id: str) -> str:
+        instances.remove(instance_id)
+        one = by_id[instance_id]
         ends = one["state"] in ("running", "queued")
         session.note(f"{one['name']} {'stops and is released then' if ends else 'is released'}")
-    session.emit({"released": [one["name"] for one in found]}, lambda: "")
+        return one["name"]
+
+    done = do_to_each(by_id, remove)
     refresh_ssh_config(session)
+    done.emit(session, {"released": done.answers})
 
 
 def _loss(one: Instance) -> str:

@@ -218,13 +218,20 @@ def logs(session: Session, job: str, follow: bool, attempt: int | None, stderr: 
 @click.option("--batch", is_flag=True, help="With --signal: to the batch shell alone.")
 @yes_option()
 def cancel(session: Session, jobs: tuple[str, ...], signal: str | None, batch: bool, yes: bool) -> None:
+    from starverse.cli.remote.several import do_to_each
+
     if signal is None:
         session.confirm(f"End {', '.join(jobs)}?", yes=yes)
     to = "batch" if batch else "steps"
-    answers = [session.client().jobs.cancel(job, signal=signal, to=to) for job in jobs]
-    session.emit({"items": answers}, lambda: "")
-    for job in jobs:
+    cases = session.client().jobs
+
+    def end(job: str) -> Any:
+        answer = cases.cancel(job, signal=signal, to=to)
         session.note(f"sent {signal} to job {job}" if signal else f"cancelled job {job}")
+        return answer
+
+    done = do_to_each(jobs, end)
+    done.emit(session, {"items": done.answers})
 
 
 @command("Queue a job again from its newest verified checkpoint.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -339,3 +340,30 @@ def test_lists_and_single_looks_warn(api: FakeApi, line: CommandLine) -> None:
     api.on("GET", "/instances/lab", soon)
     for words in (("ps",), ("show", "lab")):
         assert "released with its own files" in line.run(*words).err
+
+
+CONFLICT = Reply(409, {"code": "conflict", "detail": "instance old is stopped already"})
+GONE = Reply(404, {"code": "not_found", "detail": "There is no instance gone."})
+
+
+def test_one_that_is_refused_keeps_no_other_from_being_stopped(api: FakeApi, line: CommandLine) -> None:
+    api.on("POST", "/instances/old:stop", CONFLICT)
+    api.on("POST", "/instances/gone:stop", GONE)
+    api.on("POST", "/instances/lab:stop", examples.instance(state="stopped"))
+    ran = line.run("stop", "old", "gone", "lab", "--no-wait")
+    assert (ran.code, len(api.requests("POST", "/instances/lab:stop"))) == (5, 1)
+    assert all(
+        word in ran.err for word in ("lab stopped", "There is no instance gone.", "old is stopped already")
+    )
+    told = line.run("--json", "stop", "old", "lab", "--no-wait")
+    assert (told.out, json.loads(told.err.splitlines()[-1])["error"]["code"]) == ("", "conflict")
+
+
+def test_one_that_is_refused_keeps_no_other_from_being_released(api: FakeApi, line: CommandLine) -> None:
+    for name in ("old", "lab"):
+        api.on("GET", f"/instances/{name}", examples.instance(id=f"id-{name}", name=name, state="stopped"))
+    api.on("DELETE", "/instances/id-old", CONFLICT)
+    api.on("DELETE", "/instances/id-lab", Reply(204, {}))
+    ran = line.run("rm", "old", "lab", "--yes")
+    assert (ran.code, len(api.requests("DELETE", "/instances/id-lab"))) == (5, 1)
+    assert "lab is released" in ran.err
