@@ -223,7 +223,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         require_whole(data)
         _migrate(database)
         stack.enter_context(database.hold(alone=False))
-        sockets = [_listen(config.server.host, config.server.port)]
+        sockets = [listen_tcp(config.server.host, config.server.port)]
         address = _address(config, data, sockets[0])
         ssh = _listen_ssh(stack, config) if config.gateway.enabled else None
         tls = _tls(config, data, run.api_socket)
@@ -342,7 +342,7 @@ def _listen_ssh(stack: ExitStack, config: Config) -> socket.socket:
     port = gateway.port
     if port is None:
         port = SSH_PORT if server.port else 0
-    return stack.enter_context(_listen(gateway.host or server.host, port, "gateway.port"))
+    return stack.enter_context(listen_tcp(gateway.host or server.host, port, "gateway.port"))
 
 
 def _ssh_address(config: Config, listener: socket.socket | None) -> dict[str, Any]:
@@ -417,9 +417,14 @@ def _prepare_folder(data: Path) -> Path:
     return data.resolve()
 
 
-def _listen(host: str, port: int, setting: str = "--port") -> socket.socket:
+def listen_tcp(host: str, port: int, setting: str = "--port") -> socket.socket:
+    """Raises ``Invalid`` where the address is taken.
+
+    A socket that says TCP is one whose connections asyncio has send at once: the second half of an answer
+    does not wait for the far end's delayed word that it has the first.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
