@@ -174,7 +174,7 @@ def test_story_two_a_detach_is_bounded_then_stuck_and_an_operator_clears_it(
     assert (one.state, one.message) == (AttachmentState.STUCK, "a file on it is open")
     assert warnings(world, made.id) == ["stuck"]
     instance(world, lab, "other")
-    with pytest.raises(Conflict, match="instance box has it"):
+    with pytest.raises(Conflict, match=r"instance box \(it is stuck there\) has it"):
         attach(world, lab, "home", "other")
     with pytest.raises(StarverseError):
         plugging.clear_stuck(world.platform, lab, one.id)

@@ -90,4 +90,4 @@ def test_a_detach_that_nobody_answers_is_stuck_and_heals_by_itself(
     assert state(world, lab) == (AttachmentState.STUCK, "its launcher did not answer")
     deaf.on = False
     world.run(5)
-    assert state(world, lab)[0] is AttachmentState.DETACHED
+    assert state(world, lab) == (AttachmentState.DETACHED, ""), "nothing holds it any more"

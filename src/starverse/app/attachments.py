@@ -204,7 +204,11 @@ def taken_by(connection: Connection, disk: Disk, but_for: str | None = None) -> 
     """Who has a block disk, ``""``: nobody. ``but_for``: the instance that asks, whose earlier start ends."""
     held = attachments.open_of_disk(connection, disk.id) if disk.kind is DiskKind.BLOCK else ()
     owners = attachments.owners_of(connection, [one.allocation_id for one in held])
-    return next((owner.named for owner in owners.values() if not but_for or owner.instance_id != but_for), "")
+    others = [one for one in held if not but_for or owners[one.allocation_id].instance_id != but_for]
+    return next((owners[one.allocation_id].named + _WAY_OUT.get(one.state, "") for one in others), "")
+
+
+_WAY_OUT = {AttachmentState.DETACHING: " (on its way out)", AttachmentState.STUCK: " (it is stuck there)"}
 
 
 def instances_at(connection: Connection, disk_ids: Collection[str]) -> frozenset[str]:
@@ -249,7 +253,7 @@ def _become(
         connection,
         one,
         state,
-        message=message or one.message,
+        message=message if state is AttachmentState.DETACHED else message or one.message,
         attached_at=now if state is AttachmentState.ATTACHED else one.attached_at,
         ended_at=now if over else None,
     )

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from starverse.app.disks.orders import DiskChange, NewDisk
 from starverse.app.idempotency import Once
+from starverse.domain.catalog.disks import NAME_CHARACTERS_MAX
 from starverse.domain.disk_kind import DiskKind
 from starverse.http.shapes import In, InstantText, Out
 
@@ -16,7 +17,7 @@ class DiskIn(In):
     """``shared``: a folder that many write; ``block``: a file system of its own with one writer. It begins
     empty, or as a snapshot (its id)."""
 
-    name: Annotated[str, Field(max_length=200)]
+    name: Annotated[str, Field(max_length=NAME_CHARACTERS_MAX)]
     kind: Literal["shared", "block"] = "shared"
     gib: int
     from_snapshot: Annotated[str | None, Field(max_length=64)] = None
@@ -29,7 +30,7 @@ class DiskChangeIn(In):
     """What is named is changed. A block disk only grows, while nothing has it attached.
     ``snapshot_schedule`` is a cron line in the installation's time zone; empty: no schedule any more."""
 
-    name: Annotated[str | None, Field(max_length=200)] = None
+    name: Annotated[str | None, Field(max_length=NAME_CHARACTERS_MAX)] = None
     gib: int | None = None
     snapshot_schedule: Annotated[str | None, Field(max_length=64)] = None
     snapshots_kept: int | None = None
@@ -41,7 +42,7 @@ class DiskChangeIn(In):
 class RestoreIn(In):
     """``name``: another one than before, where that is taken."""
 
-    name: Annotated[str | None, Field(max_length=200)] = None
+    name: Annotated[str | None, Field(max_length=NAME_CHARACTERS_MAX)] = None
 
 
 class AttachIn(In):
@@ -61,7 +62,7 @@ class DetachIn(In):
 class SnapshotIn(In):
     """``name`` left out: one by the time."""
 
-    name: Annotated[str | None, Field(max_length=200)] = None
+    name: Annotated[str | None, Field(max_length=NAME_CHARACTERS_MAX)] = None
 
 
 class AttachmentOut(Out):
