@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -139,11 +140,17 @@ def _views(connection: Connection, now: datetime) -> list[BookView]:
             created_at=book.created_at,
             created_by=_email(connection, book),
             in_effect=book.effective_from == current,
-            warnings=load_price_book(book.content).warnings,
+            warnings=_warnings_of(book.content),
             yaml=book.content,
         )
         for book in stored
     ]
+
+
+@lru_cache(maxsize=64)
+def _warnings_of(content: str) -> tuple[str, ...]:
+    """A version never changes, and looking for what is odd in one takes most of a second."""
+    return load_price_book(content).warnings
 
 
 def _email(connection: Connection, book: StoredBook) -> str | None:

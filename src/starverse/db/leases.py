@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, update
 
 from starverse.db.metadata import EPOCH, from_micros
+from starverse.db.prepared import Prepared
 from starverse.db.server_tables import leases
 from starverse.db.session import database_micros
 from starverse.db.statements import insert_new
@@ -45,11 +47,22 @@ class Lease:
         return not self.holder or self.expires_at <= now
 
 
-_TOKEN = (
+_TOKEN = Prepared(
     select(leases.c.holder, leases.c.token)
-    .where(leases.c.name == bindparam("name"))
+    .where(leases.c.name == bindparam("wanted"))
     .with_for_update(read=True, key_share=True)
 )
+_FREE_TOKEN = Prepared(
+    select(leases.c.token).where(leases.c.name == bindparam("wanted")).with_for_update(skip_locked=True)
+)
+_OWN = update(leases).where(
+    leases.c.name == bindparam("wanted"),
+    leases.c.holder == bindparam("holder_seen"),
+    leases.c.token == bindparam("token_seen"),
+)
+_TAKE = Prepared(_OWN, ("holder", "token", "expires_at", "report"))
+_RENEW = Prepared(_OWN, ("expires_at", "report"))
+_RELEASE = Prepared(_OWN, ("holder", "expires_at"))
 
 
 def clock(connection: Connection) -> datetime:
@@ -73,38 +86,33 @@ def load(connection: Connection) -> tuple[Lease, ...]:
 def take(connection: Connection, seen: Lease, holder: str, until: datetime) -> Lease | None:
     """Take a lease as it was seen under the next token; ``None`` when another was faster, or when a write
     under it is under way: then it is tried again later."""
-    row = select(leases.c.token).where(leases.c.name == seen.name).with_for_update(skip_locked=True)
-    if connection.execute(row).scalar_one_or_none() != seen.token:
+    row = _FREE_TOKEN.first(connection, wanted=seen.name)
+    if row is None or row.token != seen.token:
         return None
     taken = Lease(seen.name, holder, seen.token + 1, until)
-    done = connection.execute(
-        update(leases)
-        .where(leases.c.name == seen.name, leases.c.token == seen.token, leases.c.holder == seen.holder)
-        .values(holder=holder, token=taken.token, expires_at=until, report="")
+    done = _TAKE.run(
+        connection, **_as(seen), holder=holder, token=taken.token, expires_at=until, report=taken.report
     )
-    return taken if done.rowcount == 1 else None
+    return taken if done == 1 else None
 
 
 def renew(connection: Connection, held: Lease, until: datetime, report: str) -> bool:
     """Keep it until then; false when it is another's."""
-    done = connection.execute(_own(held).values(expires_at=until, report=report))
-    return done.rowcount == 1
+    return _RENEW.run(connection, **_as(held), expires_at=until, report=report) == 1
 
 
 def release(connection: Connection, held: Lease) -> bool:
     """Let others have it at once; false when it is another's already."""
-    done = connection.execute(_own(held).values(holder="", expires_at=EPOCH))
-    return done.rowcount == 1
+    return _RELEASE.run(connection, **_as(held), holder="", expires_at=EPOCH) == 1
 
 
 def require(connection: Connection, held: Lease) -> None:
     """Raises :class:`LeaseLost` unless this very taking stands, now and until this transaction ends."""
-    row = connection.execute(_TOKEN, {"name": held.name}).one_or_none()
+    row = _TOKEN.first(connection, wanted=held.name)
     if row is None or (row.holder, row.token) != (held.holder, held.token):
         raise LeaseLost(context={"lease": held.name, "token": held.token})
 
 
-def _own(held: Lease):  # type: ignore[no-untyped-def]
-    return update(leases).where(
-        leases.c.name == held.name, leases.c.holder == held.holder, leases.c.token == held.token
-    )
+def _as(seen: Lease) -> dict[str, Any]:
+    """What ``_OWN`` asks for: the lease as it was seen."""
+    return {"wanted": seen.name, "holder_seen": seen.holder, "token_seen": seen.token}
