@@ -29,9 +29,11 @@ from starverse.engines.local.cleaning import clean_up
 from starverse.node import processes
 from starverse.node.folder import AllocationFolder
 from starverse.node.limits import find_cgroups
+from starverse.testing.forked_command import ForkedCommand
 from starverse.testing.live_database import chosen_database
 
 PASSWORD = "correct-horse-battery"
+PROGRAM = ("-m", "starverse.cli.remote.entry")
 SLURM_COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "sacct", "srun")
 QUICK: Mapping[str, str] = {
     "policy.lease_seconds": "3",
@@ -68,7 +70,7 @@ class Ground:
     settings: Mapping[str, str] = field(default_factory=lambda: dict(QUICK))
     uid: int | None = None
     python: str = sys.executable
-    program: tuple[str, ...] = ("-m", "starverse.cli.remote.entry")
+    program: tuple[str, ...] = PROGRAM
 
     def identity(self) -> dict[str, Any]:
         """What makes :mod:`subprocess` start something as this server's user."""
@@ -252,7 +254,7 @@ class LiveServer:
         self.data = data or self.root / "data"
         self.api = ""
         self._port = "0"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedCommand | None = None
         self._people: list[Person] = []
         self._operator: Person | None = None
 
@@ -272,12 +274,16 @@ class LiveServer:
             raise NotInTime(f"{late}\n{self.read_log()}") from None
         self._port = str(urlsplit(self.api).port)
 
-    def spawn(self, *flags: str) -> subprocess.Popen[bytes]:
+    def spawn(self, *flags: str) -> subprocess.Popen[bytes] | ForkedCommand:
         """``starverse up`` on this data folder, without waiting for it."""
         words = ["up", "--data", str(self.data), "--declare-cards", self.ground.cards]
-        with (self.root / "server.log").open("ab") as log:
+        words += ["--driver", self.ground.driver, *flags]
+        output = self.root / "server.log"
+        if (self.ground.uid, self.ground.python, self.ground.program) == (None, sys.executable, PROGRAM):
+            return ForkedCommand(words, self.environment(), self.root, output)
+        with output.open("ab") as log:
             return subprocess.Popen(
-                [self.ground.python, *self.ground.program, *words, "--driver", self.ground.driver, *flags],
+                [self.ground.python, *self.ground.program, *words],
                 env=self.environment(),
                 cwd=self.root,
                 stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from starverse.testing.forked_command import ForkedCommand
 from starverse.testing.live_server import Ground, LiveServer, wait_for
 
 START_SECONDS = 90
@@ -26,7 +27,7 @@ class LiveServers(LiveServer):
     def __init__(self, database: str, ground: Ground | None = None) -> None:
         ground = ground or Ground()
         super().__init__(replace(ground, settings={**ground.settings, "server.db": database}))
-        self.peers: dict[str, subprocess.Popen[bytes]] = {}
+        self.peers: dict[str, subprocess.Popen[bytes] | ForkedCommand] = {}
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self._port = str(free.getsockname()[1])
