@@ -18,10 +18,12 @@ import starverse
 from starverse.domain.catalog.image_builds import BuildOrder, BuildPhase, BuildResult
 from starverse.domain.catalog.image_recipes import RecipeRequest, make_recipe
 from starverse.domain.catalog.images import cuda_of_contents
+from starverse.domain.workloads.sub_ids import sub_ids_first
 from starverse.engines.folders.leftovers import LastCopies
 from starverse.engines.local.cleaning import clean_up
 from starverse.node.folder import AllocationFolder
 from starverse.node.images.builder import ProcessBuilder
+from starverse.testing.container_images import tiny_image
 from starverse.testing.launches import build_launch, own
 from starverse.testing.registries import registry
 
@@ -41,17 +43,8 @@ VARIABLES = ("PATH=/tools:/bin", "GREETING=你好 world", "CUDA_VERSION=12.6.1")
 @pytest.fixture
 def rootfs(tmp_path: Path) -> Path:
     """A file system with nothing of the host's in it: no glibc, no Python, no bash."""
-    root = tmp_path / "rootfs"
-    for name in ("bin", "etc", "tools", "opt/app", "dev", "proc", "tmp", "root"):
-        (root / name).mkdir(parents=True)
-    shutil.copy(shutil.which("busybox") or "", root / "bin/busybox")
-    for applet in ("sh", "ls", "id", "cat", "echo", "touch", "sleep"):
-        (root / "bin" / applet).symlink_to("busybox")
-    (root / "tools/hello").write_text("#!/bin/sh\necho hello from the image\n")
-    (root / "tools/hello").chmod(0o755)
+    root = tiny_image(tmp_path / "rootfs")
     (root / "etc/passwd").symlink_to("/opt/app/passwd")
-    (root / "etc/os-release").write_text("ID=tiny\n")
-    (root / "lib64").symlink_to("lib")
     return root
 
 
@@ -87,7 +80,10 @@ def built(builder: ProcessBuilder, reference: str) -> BuildResult:
 
 def run(tmp_path: Path, image: Path, script: str) -> tuple[int | None, str]:
     """A job's script on the image; its exit code and what it said."""
-    spec = build_launch(tmp_path / "data", own("tiny"), unix_uid=TEAM_UID, image=str(image), network="none")
+    ids = sub_ids_first(TEAM_UID, TEAM_UID)
+    spec = build_launch(
+        tmp_path / "data", own("tiny"), unix_uid=TEAM_UID, image=str(image), sub_ids_first=ids
+    )
     spec = replace(spec, script=f"#!/bin/sh\n{script}")
     folder = AllocationFolder(Path(spec.folder))
     folder.path.mkdir(parents=True, mode=0o700)
@@ -117,15 +113,16 @@ def test_a_job_runs_on_the_images_own_files_and_no_others(
         tmp_path,
         store.place(made.digest),
         "cat /etc/os-release; echo $GREETING; hello; id -u; ls /usr 2>&1; pwd; echo w > here\n"
-        "touch /opt/app/x /etc/x 2>/dev/null || echo read-only; cat /etc/passwd; ls /; exit 7\n",
+        "touch /opt/app/x /etc/x && chown 33 /etc/x && stat -c %u /etc/x; cat /etc/passwd; ls /; exit 7\n",
     )
     lines = said.splitlines()
     assert code == 7, said
-    assert lines[:4] == ["ID=tiny", "你好 world", "hello from the image", "1000"]
+    assert lines[:4] == ["ID=tiny", "你好 world", "hello from the image", "0"]
     assert "No such file" in lines[4], "nothing of the host's /usr"
     assert lines[5] == "/workspace"
-    assert "read-only" in lines
-    assert any(line.startswith("user:x:1000") for line in lines)
+    assert lines[6] == "33", "root inside gives files to other users, in a layer that goes with the job"
+    assert any(line.startswith("root:x:0") for line in lines)
+    assert not (store.place(made.digest) / "etc/x").exists()
     assert {"workspace", "tools", "opt"} <= set(lines)
 
 

@@ -34,6 +34,7 @@ from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.shares import rate_of_workload
 from starverse.domain.workloads.specs import ArraySpec, JobSpec, Network, OpenMode
 from starverse.domain.workloads.states import AllocationState
+from starverse.domain.workloads.sub_ids import sub_ids_first
 
 RESTORE_BYTES_PER_SECOND = 20_000_000
 RESTORE_SECONDS_MAX = 3600
@@ -209,7 +210,7 @@ def launch_spec(
         driver=settings.driver,
         network=network_of(spec).value,
         network_reachable=settings.network_reachable,
-        unix_uid=ground.workspace.unix_uid if settings.drops_to_team_uid else None,
+        **_of_user(platform, ground.workspace),
         time_limit_seconds=spec.time_limit_seconds,
         funded_seconds=funding.seconds_to_stop(
             ground.held_seconds, spec.time_limit_seconds, settings.kill_after_seconds
@@ -235,6 +236,15 @@ def launch_spec(
         image=ground.image,
         ttl_seconds=ground.ttl_seconds,
     )
+
+
+def _of_user(platform: Platform, workspace: Workspace) -> dict[str, Any]:
+    """Whom a platform that runs as root becomes; any other stays who it is, and its launchers look up which
+    ids that user has."""
+    uid, settings = workspace.unix_uid, platform.settings
+    if not settings.drops_to_team_uid:
+        return {"unix_uid": None}
+    return {"unix_uid": uid, "sub_ids_first": sub_ids_first(uid, settings.unix_uid_first)}
 
 
 def _limits(

@@ -164,7 +164,7 @@ def _check(
     if not platform.settings.host_network_allowed:
         faults += _without_host_network(spec)
     if spec.image is not None:
-        chosen = choose_for_job(connection, platform, identity.team_id, spec.image, spec.resources.nodes)
+        chosen = choose_for_job(connection, platform, identity.team_id, spec.image)
         if isinstance(chosen, str):
             faults.append(FieldFault("--image", spec.image, chosen))
         else:

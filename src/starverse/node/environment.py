@@ -51,7 +51,8 @@ def _defaults(spec: LaunchSpec, places: Places, place: NodePlace, asked: dict[st
     image = f"{IMAGE}/bin:" if spec.image else ""
     of_image: dict[str, str] = {}
     if oci_root.is_root_image(spec.image):
-        image, of_image = "", oci_root.environment(spec.image, f"{places.run}/bin")
+        root = oci_root.ids_of(spec) is not None
+        image, of_image = "", oci_root.environment(spec.image, f"{places.run}/bin", root=root)
     return {
         "PATH": f"{image}{places.run}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "PYTHONPATH": f"{places.run}/bin/lib",
@@ -96,7 +97,9 @@ def _granted(spec: LaunchSpec, places: Places, python: str) -> dict[str, str]:
         "STARVERSE_CHECKPOINT_DIR": places.checkpoint,
         "STARVERSE_RESUME_FROM": resume,
         "STARVERSE_NOTICE_FILE": f"{places.run}/notice.json",
-        "STARVERSE_PYTHON": python,
+        "STARVERSE_PYTHON": (
+            f"{places.run}/{oci_root.PYTHON}" if oci_root.is_root_image(spec.image) else python
+        ),
     }
     if spec.cards:
         granted["SLURM_JOB_GPUS"] = indices

@@ -29,7 +29,7 @@ import time
 
 TYPE_CHECKING = False  # as in typing, whose import costs as much as all of this
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from starverse.node.activity import Sample
 
@@ -77,10 +77,16 @@ class Session:
 
 class Agent:
     """``run`` is the folder with ``agent.sock`` and ``ssh/``, ``packages`` the one in which ``starverse``
-    lies; ``own_network``: the sandbox has interfaces of its own."""
+    lies; ``sshd`` is how that program is started; ``own_network``: the sandbox has interfaces of its own."""
 
-    def __init__(self, run: str, packages: str, look_seconds: float, *, own_network: bool) -> None:
+    def __init__(
+        self, run: str, packages: str, look_seconds: float, sshd: tuple[str, ...], *, own_network: bool
+    ) -> None:
         self._packages = packages
+        self._sshd = sshd
+        self._of_sshd = {  # what an image says of libraries is for its own programs
+            name: value for name, value in os.environ.items() if not name.startswith("LD_")
+        }
         self._ssh = f"{run}/ssh"
         self._config = f"{self._ssh}/sshd_config"
         self._launcher = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -100,7 +106,7 @@ class Agent:
             return False
         reader, writer = os.pipe()
         try:
-            pid = _spawn([SSHD, "-t", "-f", self._config], os.devnull, (writer, writer))
+            pid = _spawn([*self._sshd, "-t", "-f", self._config], os.devnull, (writer, writer), self._of_sshd)
         except OSError as error:
             self._tell(f"failed sshd: {error.strerror}".encode())
             return False
@@ -175,7 +181,9 @@ class Agent:
             os.close(line)
             return
         try:
-            pid = _spawn([SSHD, "-i", "-e", "-f", self._config], line, (line, self._saying))
+            pid = _spawn(
+                [*self._sshd, "-i", "-e", "-f", self._config], line, (line, self._saying), self._of_sshd
+            )
         except OSError as error:
             os.write(2, f"sshd: {error.strerror}\n".encode())
             os.close(line)
@@ -186,7 +194,8 @@ class Agent:
 
     def _start_jupyter(self, line: int) -> None:
         """In a process of its own, which reads the request from the connection and answers there."""
-        command = [sys.executable, "-I", "-S", f"{self._packages}/starverse/node/notebooks.py"]
+        python = os.environ.get("STARVERSE_PYTHON") or sys.executable  # which an image's loader may not start
+        command = [python, "-I", "-S", f"{self._packages}/starverse/node/notebooks.py"]
         with Ignoring(OSError):
             _spawn(command, line, (line, 2))
 
@@ -271,7 +280,9 @@ class Watch:
             self._asking.release()
 
 
-def _spawn(command: list[str], source: str | int, said: tuple[int, int]) -> int:
+def _spawn(
+    command: list[str], source: str | int, said: tuple[int, int], environment: Mapping[str, str] = os.environ
+) -> int:
     """A process with standard input from ``source`` (an open connection, or a file by its name)."""
     first: tuple[int, ...] | tuple[int, int, str, int, int]
     if isinstance(source, str):
@@ -279,7 +290,7 @@ def _spawn(command: list[str], source: str | int, said: tuple[int, int]) -> int:
     else:
         first = (os.POSIX_SPAWN_DUP2, source, 0)
     actions = [first, (os.POSIX_SPAWN_DUP2, said[0], 1), (os.POSIX_SPAWN_DUP2, said[1], 2)]
-    return os.posix_spawn(command[0], command, os.environ, file_actions=actions, setsid=True)
+    return os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
 
 
 def _show(text: bytes) -> None:
@@ -314,8 +325,8 @@ def _take_up_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def main(run: str, packages: str, network: str, look_seconds: str) -> int:
-    agent = Agent(run, packages, float(look_seconds), own_network=network != "host")
+def main(run: str, packages: str, network: str, look_seconds: str, *sshd: str) -> int:
+    agent = Agent(run, packages, float(look_seconds), sshd or (SSHD,), own_network=network != "host")
     if not agent.begin():
         return 1
     sys.path.append(packages)  # from here on what is needed now and then comes from our own package

@@ -300,7 +300,7 @@ StrictModes no
 UseDNS no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
-PermitRootLogin no
+PermitRootLogin prohibit-password
 AllowAgentForwarding no
 AllowTcpForwarding yes
 AllowStreamLocalForwarding yes

@@ -64,6 +64,8 @@ def remove_made(folder: AllocationFolder) -> None:
         folder / "home",
         folder / "tmp",
         folder / "plugs",
+        folder / "layer",
+        folder / "root",
         folder / "network",
         *folder.path.glob("etc-*"),
         *folder.path.glob("node-*"),

@@ -43,6 +43,11 @@ def save_instance(
     if not platform.paths.instance_home(instance.id).is_dir():
         raise Conflict(f"The instance {instance.name} was never started: there is nothing to save.")
     base = _base_of(platform, instance)
+    if base is not None and base.kind is ImageKind.OCI:
+        raise Conflict(
+            f"The instance {instance.name} runs on a container image, and only homes are saved.",
+            hint="Put what it needs into a container image of your own: starverse image build --kind oci",
+        )
     recipe = Recipe(
         kind=ImageKind.SAVED,
         instance=instance.id,

@@ -30,21 +30,9 @@ def choose_image(connection: Connection, platform: Platform, team_id: str, text:
     return found
 
 
-def choose_for_instance(connection: Connection, platform: Platform, team_id: str, text: str) -> Image | str:
-    """:func:`choose_image` for an instance, whose SSH and agent a container image does not have."""
-    found = choose_image(connection, platform, team_id, text)
-    if isinstance(found, Image) and found.kind is ImageKind.OCI:
-        return f"an image of packages; {found.name} is a container image, which is for jobs"
-    return found
-
-
-def choose_for_job(
-    connection: Connection, platform: Platform, team_id: str, text: str, nodes: int
-) -> Image | str:
+def choose_for_job(connection: Connection, platform: Platform, team_id: str, text: str) -> Image | str:
     """:func:`choose_image` for a batch job, which has no home that a saved one could be laid into."""
     found = choose_image(connection, platform, team_id, text)
-    if isinstance(found, Image) and found.kind is ImageKind.OCI and nodes > 1:
-        return f"an image of packages; {found.name} is a container image, which runs on one node"
     if isinstance(found, Image) and found.kind is ImageKind.SAVED:
         return f"an image that is no saved one; {found.name} is for instances"
     return found
@@ -53,6 +41,12 @@ def choose_for_job(
 def with_image(spec: JobSpec, image: Image) -> JobSpec:
     """The specification with this image, and with the driver that it needs of a node."""
     return replace(spec, image=image.id, resources=replace(spec.resources, driver_min=image.driver_min))
+
+
+def runs_in_container(connection: Connection, image_id: str | None) -> bool:
+    """Whether what runs on the image has a writable layer over it instead of a home."""
+    image = None if image_id is None else images.get(connection, image_id)
+    return image is not None and image.kind is ImageKind.OCI
 
 
 def image_path(platform: Platform, image_id: str | None) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from starverse.app import attachments, secrets
 from starverse.app.apply_decision import allocation_shares
 from starverse.app.funding import sources_of
-from starverse.app.images import choose_for_instance
+from starverse.app.images import choose_image
 from starverse.app.instances.runs import run_spec
 from starverse.app.platform import Platform
 from starverse.app.submission import first_hour
@@ -102,7 +102,7 @@ def _require_names(connection: Connection, platform: Platform, instance: Instanc
     for name in spec.datasets:
         if datasets.find_verified(connection, name) is None:
             raise Conflict(f"the dataset {name} is not there any more", hint="see `starverse dataset ls`")
-    image = spec.image and choose_for_instance(connection, platform, instance.team_id, spec.image)
+    image = spec.image and choose_image(connection, platform, instance.team_id, spec.image)
     if isinstance(image, str):
         raise Conflict(f"the image {spec.image_name} is not there any more", hint="see `starverse image ls`")
     for name in secrets.missing_names(connection, instance.team_id, spec.secrets):

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from starverse.app import secrets
 from starverse.app.idempotency import Once, claim, made_before
 from starverse.app.identity import Identity
-from starverse.app.images import choose_for_instance
+from starverse.app.images import choose_image
 from starverse.app.instances import views
 from starverse.app.instances.checks import card_faults, read_world, require_start
 from starverse.app.instances.runs import insert_run
@@ -186,7 +186,7 @@ def _understand(
         faults.append(FieldFault("secrets", name[:80], "a secret of `starverse secret ls`"))
     image = None
     if request.image:
-        image = choose_for_instance(connection, platform, identity.team_id, request.image)
+        image = choose_image(connection, platform, identity.team_id, request.image)
     if isinstance(image, str):
         faults.append(FieldFault("image", str(request.image)[:80], image))
     mounts, wrong = read_disks(connection, identity, request.disks)

@@ -135,7 +135,8 @@ class LaunchSpec:
     that goes with the allocation. ``plugs`` are disks to be had from the start, each of them or the start
     fails. ``secrets`` (name, value) become files below ``/run/starverse/secrets``. ``image`` is the host
     folder of an image, shown read-only at ``/opt/image``; ``""``: the host's programs alone. With ``network``
-    ``internet`` nothing private is reached but the ``network_reachable`` networks.
+    ``internet`` nothing private is reached but the ``network_reachable`` networks. From ``sub_ids_first`` on
+    lie the ids of the host that are the team's for users inside container images; 0: none.
     """
 
     allocation_id: str
@@ -190,6 +191,7 @@ class LaunchSpec:
     image: str = ""
     network_reachable: tuple[str, ...] = ()
     ttl_seconds: int = 0
+    sub_ids_first: int = 0
     version: int = PROTOCOL_VERSION
 
     @property

@@ -36,7 +36,10 @@ def write_shims(folder: Path, python: str) -> Path:
     calls["starverse"] = "from starverse.cli.remote.entry import main; raise SystemExit(main())"
     for name, call in calls.items():
         aside = folder / f".{name}.new"
-        aside.write_text(f'#!/bin/sh\nexec {shlex.quote(python)} -I -c {shlex.quote(call)} "$@"\n')
+        aside.write_text(
+            f"#!/bin/sh\npython={shlex.quote(python)}\n"  # which is elsewhere in a container image
+            f'exec "${{STARVERSE_PYTHON:-$python}}" -I -c {shlex.quote(call)} "$@"\n'
+        )
         aside.chmod(0o755)
         aside.rename(folder / name)
     _write_library(folder / LIBRARY / "starverse")

@@ -1,7 +1,9 @@
 """Container images: fetched by podman, unpacked in a build's sandbox, run like any other image.
 
 Podman keeps what it fetches in the build's own folder. Which registries it asks, and as whom, is its own
-configuration. No program of the image is run.
+configuration. No program of the image is run. In the store all files are the platform's own; what belongs
+to others than root, or is not simply for all to read, is written down, and made so again where there is root
+inside.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import shutil
 import stat
 import subprocess
+import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +26,9 @@ from starverse.node.images.sandbox import POLL_SECONDS, BuildFailed, Room, last_
 from starverse.node.sandbox.oci_root import ABOUT, REPLACED
 
 NAME = "image"
+ODD_MAX, ODD_BYTES_MAX = 10_000, 64 * 1024**2
+"""What of an image is given its own owners and modes again as an instance begins."""
+Odd = tuple[str, int, int, int]
 _LEFT_OUT = ("dev/*", "proc/*", "sys/*", "./dev/*", "./proc/*", "./sys/*")
 
 
@@ -43,11 +49,12 @@ def build(room: Room, recipe: Recipe, folder: BuildFolder) -> tuple[str, ...]:
             command += ["--storage-opt", "vfs.ignore_chown_errors=true"]
         told = _fetch(room, recipe, command)
     shutil.rmtree(folder / "podman", ignore_errors=True)
+    odd = find_odd(room.temporary / "root.tar")
     excludes = [f"--exclude={pattern}" for pattern in _LEFT_OUT]
     unpack = ["tar", "--extract", "--file", "/tmp/root.tar", "--directory", MOUNT_POINT, "--no-same-owner"]
     if run(room, [*unpack, *excludes]):
         raise BuildFailed(f"it cannot be unpacked: {last_words(room.log)}")
-    return _finish(room.root, json.loads(told or "[]"))
+    return _finish(room.root, json.loads(told or "[]"), odd)
 
 
 def _fetch(room: Room, recipe: Recipe, command: list[str]) -> str:
@@ -77,13 +84,33 @@ def _podman(room: Room, command: list[str], fault: str) -> None:
         raise BuildFailed(f"{fault}: {last_words(room.log)}")
 
 
-def _finish(root: Path, told: list[dict[str, object]]) -> tuple[str, ...]:
+def find_odd(packed: Path) -> list[Odd]:
+    """Path, mode, owner and group of what is not root's, or not for all to read and nobody to change.
+
+    Folders all; files as long as few and small, since each is copied where it is made so again.
+    """
+    found: list[Odd] = []
+    bytes_left = ODD_BYTES_MAX
+    with tarfile.open(packed) as archive:
+        for member in archive:
+            plain = not member.mode & 0o7022 and member.mode & 0o004
+            if not (member.isdir() or member.isfile()) or (plain and not member.uid and not member.gid):
+                continue
+            if member.isfile():
+                bytes_left -= member.size
+            if len(found) < ODD_MAX and (member.isdir() or bytes_left >= 0):
+                path = "/" + member.name.removeprefix("./").lstrip("/")
+                found.append((path, member.mode & 0o7777, member.uid, member.gid))
+    return sorted(found)
+
+
+def _finish(root: Path, told: list[dict[str, object]], odd: list[Odd]) -> tuple[str, ...]:
     """Write down the variables that the image sets, and have plain files where ours are shown instead."""
     about = told[0] if told else {}
     config = about.get("Config")
     lines = config.get("Env") if isinstance(config, dict) else None
     variables = dict(line.split("=", 1) for line in lines or () if "=" in line)
-    text = json.dumps({"variables": variables}, sort_keys=True)
+    text = json.dumps({"variables": variables, "odd": odd}, sort_keys=True)
     with open_beneath(root, ABOUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as opened:
         os.write(opened.number, text.encode("utf-8", "surrogateescape"))
     if not (root / "etc").is_symlink() and (root / "etc").is_dir():

@@ -16,18 +16,21 @@ _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 0, 1, 6
 _CLOEXEC = 1  # of fsopen and fsmount
-_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
+_ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV, _ATTR_IDMAP = 1, 2, 4, 1 << 20
 
 
-def clone_tree(handle: int, *, read_only: bool) -> int:
+def clone_tree(handle: int, *, read_only: bool, shown_as: int = -1) -> int:
     """The folder that is open as ``handle``, without what is mounted below it, as a mount of its own.
 
-    Needs the right to mount in the namespace of the caller, and a folder that is seen there.
+    ``shown_as`` is a descriptor of the user namespace whose map says whose its files seem to be (of those on
+    disk, inside; root's only). Needs the right to mount in the namespace of the caller, and a folder that is
+    seen there.
     """
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH
     tree = syscalls.call(_OPEN_TREE, "open_tree", handle, b"", flags)
     try:
-        attributes = struct.pack("=QQQQ", _attributes(read_only), 0, 0, 0)
+        mapped = _ATTR_IDMAP if shown_as >= 0 else 0
+        attributes = struct.pack("=QQQQ", _attributes(read_only) | mapped, 0, 0, max(0, shown_as))
         syscalls.call(_MOUNT_SETATTR, "mount_setattr", tree, b"", _AT_EMPTY_PATH, attributes, len(attributes))
     except OSError:
         os.close(tree)

@@ -19,7 +19,7 @@ from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import INSIDE_UID, INTERNET_RESOLVER, HostSetup
 from starverse.node.network.pasta import refusal as network_refusal
 from starverse.node.plugs.places import ROOT as PLUGS
-from starverse.node.sandbox import inside, oci_root
+from starverse.node.sandbox import inside, oci_inside, oci_root
 from starverse.node.sandbox.driver import (
     IMAGE,
     Places,
@@ -72,6 +72,9 @@ class BwrapDriver:
             raise StartRefused(f"network internet cannot be had: {why}")
 
     def start(self, start: Start) -> int:
+        if oci_root.is_root_image(start.spec.image):
+            owner = start.spec.unix_uid if os.geteuid() == 0 else None
+            oci_root.make_layer(start.spec, start.folder, start.host, owner)
         launcher = os.getpid()
         entered, may_go = os.pipe()
         child = os.fork()
@@ -101,18 +104,21 @@ def _enter_cgroups(start: Start, child: int, may_go: int) -> None:
 def _become(start: Start, launcher: int, entered: int) -> None:
     """In the forked child: from the launcher's user and namespaces to bubblewrap."""
     enter_own_cgroups(start.cgroup_files)
-    binds = list_binds(start.spec, start.folder, start.host)
-    root = oci_root.look(start.spec.image, start.host)
+    root = oci_root.look(start.spec, start.folder, start.host)
+    binds = list_binds(start.spec, start.folder, start.host, root)
     sources, plugs = enter_with_plugs(
         [(bind.source, bind.kind == "ro") for bind in binds],
         start.spec.unix_uid,
         launcher,
         str(start.folder / "plugs"),
         own_network=start.spec.network == "internet",
+        root=None if root is None else root.layers,
     )
     staged = [replace(bind, source=source) for bind, source in zip(binds, sources, strict=True)]
     if plugs:
         staged.insert(0, Bind(plugs, PLUGS, "plugs"))
+    if root is not None:
+        staged.insert(0, Bind(root.layers.mount(), "/", "rw"))
     os.dup2(start.start_errors, 2)
     os.dup2(start.start_errors, 1)
     null = os.open("/dev/null", os.O_RDONLY)
@@ -131,12 +137,15 @@ def tag_environment(spec: LaunchSpec) -> dict[str, str]:
     return {"STARVERSE_ALLOCATION_ID": spec.allocation_id}
 
 
-def list_binds(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> list[Bind]:
-    """Every host path that the workload sees, in the order in which they are laid over each other."""
-    if oci_root.is_root_image(spec.image):
+def list_binds(
+    spec: LaunchSpec, folder: AllocationFolder, host: HostSetup, root: oci_root.RootImage | None = None
+) -> list[Bind]:
+    """Every host path that the workload sees, in the order in which they are laid over each other; what is
+    below ``/`` of a container image is not among them."""
+    if root is not None:
         return [
-            *(Bind(source, target) for source, target in oci_root.shown(spec.image, host)),
-            *_own_binds(spec, folder, host),
+            *(Bind(source, target) for source, target in oci_root.shown(host, root, folder.run)),
+            *(bind for bind in _own_binds(spec, folder, host) if bind.target != PLACES.home),
         ]
     binds = [Bind("/usr", "/usr")]
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
@@ -196,24 +205,26 @@ def build_arguments(start: Start, binds: list[Bind], root: oci_root.RootImage | 
     """The whole bubblewrap command line; ``binds`` carry the paths as they are where bubblewrap starts."""
     spec = start.spec
     command = [start.host.bwrap, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    command += ["--unshare-user", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID)]
+    if root is None or not root.is_root_inside:  # else the supervisor enters one, see oci_inside.py
+        command += ["--unshare-user", "--uid", str(INSIDE_UID), "--gid", str(INSIDE_UID)]
+        command += ["--disable-userns"] if start.host.bwrap_can_disable_userns else []
     command += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-    if start.host.bwrap_can_disable_userns:
-        command.append("--disable-userns")
     if spec.network == "none":
         command.append("--unshare-net")
+    option = {"ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind", "plugs": "--bind"}
+    shown = [[option[bind.kind], bind.source, bind.target] for bind in binds]
+    if root is not None:
+        command += shown.pop(0)
+        command += oci_root.folder_arguments(PLACES.home, [bind.target for bind in binds])
     command += ["--hostname", spec.node, "--proc", "/proc", "--dev", "/dev"]
     command += ["--size", str(spec.limits.memory_bytes), "--tmpfs", "/dev/shm"]
     command += _host_links() if root is None else []
-    for target, place in root.links if root is not None else ():
-        command += ["--symlink", target, place]
-    option = {"ro": "--ro-bind", "rw": "--bind", "dev": "--dev-bind", "plugs": "--bind"}
-    for bind in binds:
-        command += [option[bind.kind], bind.source, bind.target]
+    command += [word for words in shown for word in words]
     command += secrets_folder.bwrap_arguments(spec.secrets, PLACES.run)
     if any(bind.kind == "plugs" for bind in binds):  # the folder alone: what is mounted in it is as it says
         command += ["--remount-ro", PLUGS]
-    command += ["--remount-ro", "/", "--chdir", "/", "--"]
+    command += [] if root is not None else ["--remount-ro", "/"]
+    command += ["--chdir", "/", "--"]
     return command + supervisor_command(start, root)
 
 
@@ -229,15 +240,18 @@ def _host_links() -> list[str]:
 
 def supervisor_command(start: Start, root: oci_root.RootImage | None = None) -> list[str]:
     numbers = [str(number) for number in (*start.pipes, start.processes)]
-    folder = working_folder(start.spec, PLACES)
+    folder, beside = working_folder(start.spec, PLACES), "" if root is None else oci_root.BESIDE
+    packages = f"{beside}{Path(instance_agent.__file__).parents[2]}"
     script = [f"{PLACES.run}/script", *start.spec.arguments]
     if start.spec.interactive:
-        script = [inside.AGENT, compiled_file(instance_agent), PLACES.run]
-        script += [str(Path(instance_agent.__file__).parents[2]), start.spec.network]
-        script += [str(start.host.look_seconds)]
-    supervisor = [start.host.python, "-I", "-S", compiled_file(inside)]
-    if root is not None:
-        supervisor = [*root.python, "-I", "-S", f"{oci_root.BESIDE}{compiled_file(inside)}"]
+        script = [inside.AGENT, f"{beside}{compiled_file(instance_agent)}", PLACES.run, packages]
+        script += [start.spec.network, str(start.host.look_seconds)]
+        script += [] if root is None else [*root.starter, f"{beside}{instance_agent.SSHD}"]
+    if root is None:
+        supervisor = [start.host.python, "-I", "-S", compiled_file(inside)]
+    else:
+        supervisor = [*root.python, "-I", "-S", f"{beside}{compiled_file(oci_inside)}"]
+        supervisor += [packages, str(root.layers.inner_namespace() if root.is_root_inside else -1)]
     return [*supervisor, *numbers, folder, *script]
 
 

@@ -237,7 +237,12 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
+def main(words: list[str]) -> None:
+    """``words``: the five pipes, how many processes, the folder, the command."""
+    numbers = [int(text) for text in words[:6]]
+    supervise((*numbers[:4], numbers[4]), words[6], numbers[5], words[7:])  # type: ignore[arg-type]
+
+
 if __name__ == "__main__":
-    numbers = [int(text) for text in sys.argv[1:7]]
-    supervise((*numbers[:4], numbers[4]), sys.argv[7], numbers[5], sys.argv[8:])  # type: ignore[arg-type]
+    main(sys.argv[1:])
     os._exit(0)

@@ -1,37 +1,56 @@
-"""A container image as the root of a sandbox: what is shown of it and of the host, and Python beside it.
+"""A container image as the root of a sandbox: whose it is inside, what is ours beside it, and Python there.
 
-The image's own folders stand where the host's would; bubblewrap isolates as ever. The supervisor's Python
-and its libraries are the host's, shown below ``/.starverse`` and started by the host's own loader, so that an
-image of any libc will do. The driver's libraries are the host's too: those of the kernel module that runs.
+The image's own files stand where the host's would, with a writable layer over them; bubblewrap isolates as
+ever. The supervisor's Python, sshd and their libraries are the host's, shown below ``/.starverse`` and
+started by the host's own loader, so that an image of any libc will do. The driver's libraries are the host's
+too: those of the kernel module that runs.
+
+Where the host has ids for it, the workload is root inside: uid 0 of a user namespace in which it may change
+owners, become other users of the image, and nothing of the host's; else it is the one user that all files of
+the image belong to.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from starverse.node.host_setup import HostSetup
+from starverse.domain.workloads.launch import LaunchSpec
+from starverse.node.folder import AllocationFolder
+from starverse.node.host_setup import INSIDE_UID, HostSetup
+from starverse.node.sandbox.layered_root import PARTS, PLACE, LayeredRoot
+from starverse.node.sandbox.sub_ids import NoSubIds, SubIds, find_sub_ids
 
 ABOUT = ".starverse-image.json"
-"""At the top of an image: the variables that it sets."""
+"""At the top of an image: the variables that it sets, and what of its files has odd owners or modes."""
 REPLACED = ("passwd", "group", "hosts", "resolv.conf")
-"""Files of ``/etc`` that are ours in every sandbox."""
+"""Files of ``/etc`` that are ours in a sandbox of one user; with root inside, the last two."""
 BESIDE = "/.starverse"
 DRIVER = f"{BESIDE}/driver"
-_OURS = frozenset({"proc", "dev", "sys", "tmp", "run", "root", "workspace", "checkpoint", "dataset", "data"})
+PASSWD = "passwd"
+"""In the run folder: the users where there is one only."""
+PYTHON = "python"
+"""In the run folder: starts the host's Python, with our packages where it runs a line of ours."""
 _LOADER = "/lib64/ld-linux-x86-64.so.2"
 _DRIVER_FILES = "libcuda.so.* libnvidia-ml.so.* libnvidia-ptxjitcompiler.so.* libnvidia-nvvm.so.*"
 
 
 @dataclass(frozen=True, slots=True)
 class RootImage:
-    """``links`` are (target, path inside) of links at the image's top, such as ``/bin``; ``python`` is how
-    the host's Python is started inside."""
+    """``starter`` is the host's loader and where it finds libraries, ``python`` how the host's Python is
+    started by it; ``layers`` is the image with what is written over it."""
 
-    links: tuple[tuple[str, str], ...]
+    starter: tuple[str, ...]
     python: tuple[str, ...]
+    layers: LayeredRoot
+
+    @property
+    def is_root_inside(self) -> bool:
+        return self.layers.ids is not None
 
 
 def is_root_image(image: str) -> bool:
@@ -39,44 +58,79 @@ def is_root_image(image: str) -> bool:
     return bool(image) and Path(image, ABOUT).is_file()
 
 
-def look(image: str, host: HostSetup) -> RootImage | None:
+def look(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> RootImage | None:
     """What has to be known before the team's user is entered, who sees neither image nor Python;
     ``None``: it is no root image."""
-    if not is_root_image(image):
+    if not is_root_image(spec.image):
         return None
-    return RootImage(tuple(_links(image)), tuple(_python_command(host)))
+    layers = LayeredRoot(spec.image, str(_layer(spec, folder)), str(folder / PLACE), ids_of(spec))
+    python = os.path.realpath(host.python)
+    starter = _starter(python)
+    return RootImage(starter, (*starter, f"{BESIDE}{python}"), layers)
 
 
-def environment(image: str, programs: str) -> dict[str, str]:
+def ids_of(spec: LaunchSpec) -> SubIds | None:
+    """The ids for users inside; ``None``: there is the one user only."""
+    try:
+        return find_sub_ids(spec.sub_ids_first)
+    except NoSubIds:
+        return None
+
+
+def make_layer(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup, owner: int | None) -> None:
+    """What has to lie in the folders before the start; of an instance it is there since its first one."""
+    layer = _layer(spec, folder)
+    for path, mode in ((folder / PLACE, 0o700), (layer, 0o700), *((layer / part, 0o755) for part in PARTS)):
+        if path.is_dir():
+            continue
+        path.mkdir(mode=mode, parents=True)
+        path.chmod(mode)
+        if owner is not None:
+            os.chown(path, owner, owner)
+    script = folder.run / PYTHON
+    script.write_text(_python_script(host))
+    script.chmod(0o755)
+    user = f"user:x:{INSIDE_UID}:{INSIDE_UID}:user:/root:{_shell(spec.image)}\n"
+    (folder.run / PASSWD).write_text(f"{user}root:x:0:0:root:/root:/bin/false\n")
+
+
+def _layer(spec: LaunchSpec, folder: AllocationFolder) -> Path:
+    """Of an instance its home, which stays with it; else one that goes with the allocation."""
+    return Path(spec.home) if spec.home else folder / "layer"
+
+
+def environment(image: str, programs: str, *, root: bool) -> dict[str, str]:
     """What the image sets for every process in it, ours first on its path and the driver's libraries with its
-    own."""
+    own; whom its user is called."""
     found = json.loads(Path(image, ABOUT).read_text("utf-8"))["variables"]
     variables = {str(name): str(value) for name, value in found.items()}
     path = variables.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
     variables["PATH"] = f"{programs}:{path}"
     if driver_files():
         variables["LD_LIBRARY_PATH"] = ":".join(filter(None, (DRIVER, variables.get("LD_LIBRARY_PATH", ""))))
-    return variables
+    if root:
+        variables |= {"USER": "root", "LOGNAME": "root"}
+    return variables | {"SHELL": _shell(image)}
 
 
-def shown(image: str, host: HostSetup) -> list[tuple[str, str]]:
-    """(host path, path inside), all read-only: the image's folders, then what is ours beside them."""
-    found = []
-    for entry in sorted(os.scandir(image), key=lambda entry: entry.name):
-        if entry.name not in _OURS and entry.is_dir(follow_symlinks=False):
-            found.append((entry.path, f"/{entry.name}"))
-    if Path(image, "etc").is_dir():
-        found += [(f"{host.etc}/{name}", f"/etc/{name}") for name in REPLACED]
+def _shell(image: str) -> str:
+    has_bash = any(Path(image, path).is_file() for path in ("bin/bash", "usr/bin/bash"))
+    return "/bin/bash" if has_bash else "/bin/sh"
+
+
+def shown(host: HostSetup, root: RootImage, run: Path) -> list[tuple[str, str]]:
+    """(host path, path inside) of what is ours in and beside the image, all read-only."""
+    found = [(f"{host.etc}/{name}", f"/etc/{name}") for name in ("hosts", "resolv.conf")]
+    if not root.is_root_inside:
+        found += [(str(run / PASSWD), "/etc/passwd"), (f"{host.etc}/group", "/etc/group")]
     found += [(path, f"{BESIDE}{path}") for path in ("/usr", *host.python_folders)]
     return found + [(path, f"{DRIVER}/{Path(path).name}") for path in driver_files()]
 
 
-def _links(image: str) -> list[tuple[str, str]]:
-    return [
-        (os.readlink(entry.path), f"/{entry.name}")  # noqa: PTH115
-        for entry in sorted(os.scandir(image), key=lambda entry: entry.name)
-        if entry.name not in _OURS and entry.is_symlink()
-    ]
+def folder_arguments(home: str, targets: list[str]) -> list[str]:
+    """For bubblewrap: the folders above what is shown, which every user inside may pass."""
+    above = {str(parent) for target in targets for parent in Path(target).parents}
+    return [word for path in sorted({home} | above - {"/"}) for word in ("--dir", path)]
 
 
 def driver_files() -> list[str]:
@@ -85,13 +139,25 @@ def driver_files() -> list[str]:
     return sorted(str(path) for pattern in _DRIVER_FILES.split() for path in folder.glob(pattern))
 
 
-def _python_command(host: HostSetup) -> list[str]:
-    """The host's Python, started by the host's loader with the host's libraries, where they are inside."""
-    loader, python = os.path.realpath(_LOADER), os.path.realpath(host.python)
+def _starter(python: str) -> tuple[str, ...]:
+    """The host's loader with the host's libraries, where they are inside."""
+    loader = os.path.realpath(_LOADER)
     libraries = [str(Path(loader).parent), str(Path(python).parent.parent / "lib")]
-    return [
-        f"{BESIDE}{loader}",
-        "--library-path",
-        ":".join(f"{BESIDE}{path}" for path in libraries),
-        f"{BESIDE}{python}",
-    ]
+    return f"{BESIDE}{loader}", "--library-path", ":".join(f"{BESIDE}{path}" for path in libraries)
+
+
+def _python_script(host: HostSetup) -> str:
+    """``-I -c CODE`` finds our packages by a line put before; they are not where its ``site`` looks."""
+    python = os.path.realpath(host.python)
+    start = shlex.join((*_starter(python), f"{BESIDE}{python}"))
+    folders = [f"{BESIDE}{path}" for path in sys.path if path and Path(path).is_dir()]
+    line = f"import sys; sys.path += {folders!r}"
+    return f"""#!/bin/sh
+if [ "$1 $2" = "-I -c" ]; then
+    code=$3
+    shift 3
+    exec {start} -I -S -c {shlex.quote(line)}"
+$code" "$@"
+fi
+exec {start} "$@"
+"""

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from starverse.node.sandbox import syscalls
+from starverse.node.sandbox.layered_root import LayeredRoot
 
 _STAGES = ("/mnt", "/media", "/srv", "/opt")
 
@@ -28,12 +29,15 @@ def enter_with_plugs(
     plugs: str | None,
     *,
     own_network: bool = False,
+    root: LayeredRoot | None = None,
 ) -> tuple[list[str], str]:
     """As :func:`enter`, with ``own_network`` into a network namespace too; answers also a folder in which
     mounts may appear later, ``""`` where this host offers none. ``plugs`` is that folder for an ordinary
-    user; ``None``: not asked for.
+    user; ``None``: not asked for. ``root`` is made ready to be mounted.
     """
     staged = [path for path, _ in sources]
+    if root is not None:
+        root.prepare(uid)
     if os.geteuid() == 0:
         if not uid:
             raise PermissionError("a workload never runs as host uid 0")
@@ -41,8 +45,10 @@ def enter_with_plugs(
         if plugs is not None:
             plugs = f"{_stage_folder()}/plugs"
             Path(plugs).mkdir()
+        if root is not None:
+            root.stage(_stage_folder())
         drop_to(uid)
-    if not _enter_user_namespace(syscalls.CLONE_NEWNET if own_network else 0):
+    if not _enter_user_namespace(syscalls.CLONE_NEWNET if own_network else 0, root):
         plugs = None
     if plugs is not None:
         _make_shared(plugs)
@@ -171,16 +177,18 @@ def _make_read_only(target: str) -> None:
     syscalls.mount("none", target, None, flags | kept)
 
 
-def _enter_user_namespace(more: int = 0) -> bool:
+def _enter_user_namespace(more: int = 0, root: LayeredRoot | None = None) -> bool:
     """An own user namespace with the rights to mount in it, and namespaces of the kinds ``more``; where that
-    is forbidden (answers false), bubblewrap's must do."""
+    is forbidden (answers false), bubblewrap's must do. ``root`` needs it, and may have ids for it."""
     uid, gid = os.getuid(), os.getgid()
     try:
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | more)
     except PermissionError:
-        if more:
+        if more or root is not None:
             raise
         return False
+    if root is not None and root.map_ids():
+        return True
     for name, text in (("setgroups", "deny"), ("gid_map", f"0 {gid} 1"), ("uid_map", f"0 {uid} 1")):
         with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
             file.write(text)
