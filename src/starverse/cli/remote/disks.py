@@ -192,7 +192,7 @@ def _message(place: dict[str, Any]) -> str | None:
 def resize(session: Session, name: str, gib: int, yes: bool) -> None:
     disks = session.client().disks
     found = disks.get(name)
-    tell_month_price(session, kind=found["kind"], gib=gib, instead_of=found["gib"])
+    tell_month_price(session, kind=found["kind"], gib=gib, resized=found["id"])
     session.insist(f"Make {found['name']} {gib} GiB instead of {found['gib']} GiB?", yes=yes)
     changed = disks.change(found["id"], {"gib": gib})
     changed = disks.wait(changed, lambda one: not one.get("growing"), seconds_max=MAKING_SECONDS_MAX)

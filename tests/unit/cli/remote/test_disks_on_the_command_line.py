@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from starverse.cli.remote.month_prices import month_price
+from starverse.cli.remote.month_prices import Sized, charged_gib, month_price
+from starverse.domain.pricing.price_book_yaml import shipped_price_book
+from starverse.domain.pricing.storage import free_gib_shares
 from starverse.testing import api_examples as examples
 from starverse.testing.command_lines import CommandLine
 from starverse.testing.fake_api import FakeApi, Reply
@@ -32,16 +34,31 @@ def line(api: FakeApi, tmp_path: Path) -> CommandLine:
 
 
 MONTHS = {
-    "all of it is free": (20, 50, "0.00", 0),
-    "some of it is free": (100, 20, "16.00", 80),
-    "nothing is free": (100, 0, "20.00", 100),
-    "the team has more than its free ones": (10, -300, "2.00", 10),
+    "all of it is free": ((20,), "0.00"),
+    "some of it is free": ((30, 100), "16.00"),
+    "what was made first has the free ones": ((10, 90, 5), "11.00"),
+    "a whole team without any": ((), "0.00"),
 }
 
 
-@pytest.mark.parametrize(("gib", "free", "price", "charged"), MONTHS.values(), ids=MONTHS.keys())
-def test_only_what_is_beyond_the_free_gib_costs(gib: int, free: int, price: str, charged: int) -> None:
-    assert month_price(Decimal("0.20"), gib, free) == (Decimal(price), charged)
+@pytest.mark.parametrize(("sizes", "price"), MONTHS.values(), ids=MONTHS.keys())
+def test_only_what_is_beyond_the_free_gib_costs(sizes: tuple[int, ...], price: str) -> None:
+    disks = [Sized(f"d-{number}", "shared", gib) for number, gib in enumerate(sizes)]
+    assert month_price(disks, {"shared": Decimal("0.20")}, 50) == Decimal(price)
+    charged = charged_gib(disks, 50)
+    free = {disk.id: disk.gib - charged[disk.id] for disk in disks}
+    assert free == free_gib_shares(shipped_price_book(), [(disk.id, disk.gib) for disk in disks])
+
+
+def test_the_price_of_a_resize_is_that_of_the_bill_and_says_what_others_lose(
+    api: FakeApi, line: CommandLine
+) -> None:
+    both = [examples.disk(gib=10), examples.disk("z-later", gib=60)]
+    api.on("GET", "/disks", {"items": both, "next_cursor": None})
+    api.on("PATCH", "/disks/d-home", examples.disk(gib=50))
+    said = line.run("disk", "resize", "home", "--size", "50GiB", "--yes").err.splitlines()[0]
+    assert said.startswith("price: CNY 0.00 per month: 0 of 50 GiB")
+    assert said.endswith("; all disks together CNY 12.00 instead of CNY 4.00")
 
 
 def test_a_disk_is_made_after_its_price_was_said(api: FakeApi, line: CommandLine) -> None:
