@@ -44,7 +44,10 @@ def tell_month_price(session: Session, *, kind: str, gib: int, resized: str = NE
     of a disk that is ``resized`` (its id) also what all of them come to, as the free GiB move."""
     client = session.client()
     prices = client.disks.prices()
-    rates = {kind: Decimal(prices[f"{kind}_gib_month"]) for kind in ("shared", "block")}
+    rates = {
+        "shared": Decimal(prices["shared_gib_month"]),
+        "block": Decimal(prices["block_gib_month"]),
+    }
     free_gib = prices["free_gib"]
     before = [
         Sized(one["id"], one["kind"], one["gib"]) for one in client.disks.list() if one["state"] in _COSTS
