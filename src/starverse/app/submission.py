@@ -276,6 +276,8 @@ def first_hour(
 
 def _limit_faults(platform: Platform, world: World, spec: JobSpec) -> list[FieldFault]:
     """Limits of its own that would keep it waiting for ever, however much money there is."""
+    if spec.cost_max is None and spec.window is None:
+        return []
     found = first_hour(platform, world, spec, Sources())
     if not isinstance(found, NotFunded):
         return []
