@@ -32,7 +32,7 @@ while :; do i=$((i+1)); echo $i > state/count.new; mv state/count.new state/coun
 def test_money_that_ends_while_the_server_is_away(server: LiveServer) -> None:
     """The launcher alone notices, saves and stops; the bill ends at the stop, within the limit."""
     who = server.person("away")
-    cost_max = "0.002"  # 14 s of one card at CNY 0.498 an hour
+    cost_max = "0.0014"  # 10 s of one card at CNY 0.498 an hour
     number = who.sbatch(SAVING, "--gres=gpu:rtx4090:1", "--tariff=spot", f"--cost-max={cost_max}")
     (run,) = wait_for(lambda: [run for run in who.runs(number) if run["state"] == "running"], "its start")
     server.kill()
@@ -45,18 +45,19 @@ def test_money_that_ends_while_the_server_is_away(server: LiveServer) -> None:
     assert (job["state"], job["reason"]) == ("failed", "cost_max")
     (ended,) = check_charges(who, number)
     assert abs(instant(ended["ended_at"]) - report.ended_at) < 0.01
-    assert ended["charged_micro"] <= 2000
+    assert ended["charged_micro"] <= 1400
     assert wait_for(lambda: who.job(number)["checkpoint"], "its checkpoint")
     assert "starverse: notice: funds" in who.log(number)
     check_at_rest(server)
 
 
-def test_a_second_server_on_the_same_folder_is_refused() -> None:
-    with LiveServer(Ground(settings={**QUICK, **IN_THE_DATA_FOLDER})) as server:
-        second = server.spawn("--port", "0")
-        assert second.wait(30) == 5
-        assert f"another starverse server is running on {server.data}" in server.read_log()
-        assert server.person("undisturbed").ask("whoami")["account"]["email"] == "undisturbed@example.org"
+def test_a_second_server_on_the_same_folder_is_refused(server: LiveServer) -> None:
+    if server.ground.settings.get("server.db"):
+        pytest.skip("on a PostgreSQL several servers share one folder")
+    second = server.spawn("--port", "0")
+    assert second.wait(30) == 5
+    assert f"another starverse server is running on {server.data}" in server.read_log()
+    assert server.person("undisturbed").ask("whoami")["account"]["email"] == "undisturbed@example.org"
 
 
 def test_a_clock_that_jumps_back(tmp_path: Path) -> None:

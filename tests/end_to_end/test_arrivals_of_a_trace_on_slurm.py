@@ -24,12 +24,12 @@ def arrivals(count: int, seed: int) -> list[Arrival]:
     return made
 
 
-def test_sixty_arrivals_on_eight_nodes_break_no_invariant() -> None:
+def test_two_dozen_arrivals_on_eight_nodes_break_no_invariant() -> None:
     if why := SlurmLab.missing():
         pytest.skip(why)
     with SlurmLab(nodes=8) as lab:
         outcome = replay(
-            lab, arrivals(60, 7), Settings(Path(), rate=10.0, open_most=24, patience_seconds=240)
+            lab, arrivals(24, 7), Settings(Path(), rate=10.0, open_most=16, patience_seconds=240)
         )
     assert outcome.broken == ()
-    assert outcome.cards >= 60
+    assert outcome.cards > 64, "more than all nodes have at once"

@@ -106,7 +106,7 @@ def test_kills_of_either_stop_and_double_nothing(servers: LiveServers) -> None:
     numbers = [who.sbatch(COUNTER, "--gres=gpu:rtx4090:1") for _ in range(2)]
     for number in numbers:
         who.wait_log(number, "0:3\n")
-    for victim in ("first", "peer", "first"):
+    for victim in ("first", "peer"):
         (peer,) = servers.peers
         numbers.append(who.sbatch(COUNTER, "--gres=gpu:rtx4090:1"))
         survivor = peer if victim == "first" else servers.api

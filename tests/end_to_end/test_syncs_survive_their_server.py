@@ -30,7 +30,7 @@ true
 """
 
 
-@pytest.fixture(params=["root", "ordinary"])
+@pytest.fixture(scope="module", params=["root", "ordinary"])
 def server(request: pytest.FixtureRequest) -> Iterator[LiveServer]:
     settings = {"policy.sync_network": "host"}
     if request.param == "ordinary":
@@ -77,14 +77,14 @@ def test_a_sync_whose_server_is_killed_goes_on_with_the_next_one(
 
 
 def test_a_job_reads_the_secret_that_it_names_and_nobody_else_does(server: LiveServer) -> None:
-    ann = server.person("ann")
-    ann.run("secret", "set", "hf-token", stdin="s3cret-value")
-    ann.run("secret", "set", "other", stdin="not-asked-for")
-    number = ann.sbatch(READS_ITS_SECRET)
-    assert ann.wait_end(number)["state"] == "succeeded"
-    lines = ann.log(number).splitlines()
+    bob = server.person("bob")
+    bob.run("secret", "set", "hf-token", stdin="s3cret-value")
+    bob.run("secret", "set", "other", stdin="not-asked-for")
+    number = bob.sbatch(READS_ITS_SECRET)
+    assert bob.wait_end(number)["state"] == "succeeded"
+    lines = bob.log(number).splitlines()
     assert lines == ["s3cret-value", "hf-token", "0"], "a file of its own, in no environment"
-    assert "s3cret-value" not in server.read_log() + ann.run("job", "show", number)
+    assert "s3cret-value" not in server.read_log() + bob.run("job", "show", number)
     place = server.data
     held = [path for path in place.rglob("*") if path.is_file() and b"s3cret-value" in path.read_bytes()]
     assert {path.parts[len(place.parts)] for path in held} <= {"logs", "workspaces"}, "only what it printed"
