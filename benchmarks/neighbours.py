@@ -1,8 +1,11 @@
-"""What a neighbour that writes flat out leaves of a workload's own rate.
+"""What a neighbour that goes flat out leaves of a workload's own rate, on disk and network.
 
-One workload writes past the page cache with one writer, alone and beside one with four writers: on the
+Disk: one workload writes past the page cache with one writer, alone and beside one with four writers: on the
 machine's disk as it is, on a file system whose device is scheduled by bfq (it shares by control group), and
-with the operator's limit for each (``engine.disk_bytes_per_second``). The bound is the lone rate. Needs root.
+with a limit for each (their shares of ``engine.disk_node_bytes_per_second``), also beside a neighbour that
+writes through the page cache. Network: one connection, alone and beside a neighbour with four, through pasta
+to servers behind the host's link in network namespaces of our own, as it is and with a limit for each. The
+bound is the lone rate of the same run. Needs root.
 
     python -m benchmarks.neighbours [--seconds 4] [--json]
 """
@@ -21,15 +24,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.report import Figure, Report, emit
-from starverse.domain.workloads.launch import Desired, Limits
+from starverse.domain.workloads.launch import Desired, LaunchSpec, Limits
 from starverse.engines.base import Presence
 from starverse.engines.local import LocalEngine
 from starverse.node.cards.declared import DeclaredCards
+from starverse.testing.launcher_platforms import OBEYING, OTHER_TEAM_UID, TEAM_UID, ask, open_platform
 from starverse.testing.launches import MIB, build_launch
+from starverse.testing.network_lab import INTERNET, STREAM, NetworkLab, open_lab, why_no_lab
 
 NUMBER = 15
 NAME = "what a neighbour leaves (local engine)"
-TEAM_UID = 200_001
+PORT = 21_210
 FILE_BYTES = 3 * 1024**3
 LIMIT_BYTES = 100 * 1024**2
 _WRITE = """
@@ -38,10 +43,13 @@ seconds, count = float(sys.argv[1]), int(sys.argv[2])
 block = mmap.mmap(-1, 1 << 20)
 written = [0] * count
 def write(number):
-    handle = os.open(f"file-{os.getpid()}-{number}", os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
+    direct = sys.argv[3] == "direct"
+    size = (64 if direct else 512) << 20  # more than its memory, where it is cached
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_DIRECT if direct else 0)
+    handle = os.open(f"file-{os.getpid()}-{number}", flags)
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        written[number] += os.pwrite(handle, block, written[number] % (64 << 20))
+        written[number] += os.pwrite(handle, block, written[number] % size)
 threads = [threading.Thread(target=write, args=(number,)) for number in range(count)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
@@ -55,31 +63,105 @@ def measure(seconds: float) -> Report:
     with tempfile.TemporaryDirectory(prefix="neighbours-") as name:
         folder = Path(name)
         figures.append(disk_figure("disk as it is", folder / "own", seconds))
-        figures.append(disk_figure("disk, each limited", folder / "limited", seconds, LIMIT_BYTES))
+        figures.append(disk_figure("disk, each limited", folder / "limited", seconds, limits_of(LIMIT_BYTES)))
+        figures.append(
+            disk_figure(
+                "disk, each limited, neighbour in the page cache",
+                folder / "cached",
+                seconds,
+                limits_of(LIMIT_BYTES),
+                "cached",
+            )
+        )
         try:
             with scheduled_by_bfq(folder) as place:
                 figures.append(disk_figure("disk by bfq", place / "engine", seconds))
         except OSError as error:
             missing.append(f"a disk scheduled by bfq: {error}")
-    return Report(NUMBER, NAME, figures, {"seconds": seconds, "writers of the neighbour": 4}, missing)
+        if why := why_no_lab():
+            missing.append(f"the network: {why}")
+        else:
+            folder.chmod(0o755)
+            with open_lab(folder) as lab:
+                lab.serve_streams(INTERNET, PORT)
+                figures += network_figures("network as it is", folder / "free", lab, seconds, None)
+                figures += network_figures(
+                    "network, each limited", folder / "held", lab, seconds, LIMIT_BYTES
+                )
+    conditions = {"seconds": seconds, "writers and connections of the neighbour": 4}
+    return Report(NUMBER, NAME, figures, conditions, missing)
 
 
-def disk_figure(name: str, data: Path, seconds: float, limit: int | None = None) -> Figure:
-    limits = Limits(cpus=2.0, memory_bytes=512 * MIB, disk_bytes_per_second=limit)
+def limits_of(disk: int | None = None, network: int | None = None) -> Limits:
+    return Limits(
+        cpus=2.0,
+        memory_bytes=512 * MIB,
+        disk_bytes_per_second=disk,
+        network_bytes_per_second=network,
+    )
+
+
+def disk_figure(
+    name: str, data: Path, seconds: float, limits: Limits | None = None, neighbour: str = "direct"
+) -> Figure:
+    """``neighbour`` writes ``direct`` or ``cached``."""
+    held = limits or limits_of()
     with engine_of(data) as engine:
-        lone = rate(engine, data, "lone", seconds, limits)
-        begin(engine, data, "neighbour", seconds + 4, 4, limits)
-        beside = rate(engine, data, "beside", seconds, limits)
-    at_least = None if limit is None else 0.5
+        lone = rate(engine, data, "lone", seconds, held)
+        begin(engine, data, "neighbour", f"{seconds + 4} 4 {neighbour}", held)
+        beside = rate(engine, data, "beside", seconds, held)
+    at_least = None if limits is None else 0.5
     return Figure(name, beside / 1e6, "MB/s", "alone", lone / 1e6, at_least=at_least)
 
 
-def begin(engine: LocalEngine, data: Path, name: str, seconds: float, writers: int, limits: Limits) -> None:
-    """A workload that writes; the script is running when this returns."""
+def network_figures(
+    name: str, folder: Path, lab: NetworkLab, seconds: float, limit: int | None
+) -> list[Figure]:
+    """Sent and received, each alone and beside a neighbour that does both."""
+    folder.mkdir()
+    with open_platform("root", folder, lab.command) as platform:
+        specs = []
+        for own, uid in (("measured", TEAM_UID), ("neighbour", OTHER_TEAM_UID)):
+            limits = limits_of(network=limit)
+            spec = platform.build(own, uid, script=OBEYING, network="internet", limits=limits)
+            platform.begin(spec)
+            platform.wait(spec, "running")
+            Path(spec.workspace, "stream.py").write_text(STREAM)
+            specs.append(spec)
+        measured, neighbour = specs
+        lone = stream(measured, seconds)
+        ask(neighbour, f"{_stream(seconds * 4 + 60, 4, 'ud')} > out 2>&1 &")
+        beside = stream(measured, seconds)
+    at_least = None if limit is None else 0.5
+    return [
+        Figure(f"{name}, {text}", beside[way] / 1e6, "MB/s", "alone", lone[way] / 1e6, at_least=at_least)
+        for way, text in (("u", "sent"), ("d", "received"))
+    ]
+
+
+def stream(spec: LaunchSpec, seconds: float) -> dict[str, float]:
+    """Bytes a second, one way after the other."""
+    rates: dict[str, float] = {}
+    for way in "ud":
+        said = ask(spec, _stream(seconds, 1, way), 60 + seconds)
+        told = [line for line in said.splitlines() if line.startswith("{")]
+        if not told:
+            raise OSError(f"nothing was measured: {said[-200:]}")
+        rates |= json.loads(told[0])
+    return rates
+
+
+def _stream(seconds: float, connections: int, ways: str) -> str:
+    return f"/usr/bin/python3 stream.py {INTERNET} {PORT} {seconds} {connections} {ways}"
+
+
+def begin(engine: LocalEngine, data: Path, name: str, how: str, limits: Limits) -> None:
+    """A workload that writes, ``how``: seconds, writers, ``direct`` or ``cached``; the script is running when
+    this returns."""
     spec = build_launch(
         data,
         name,
-        script=f"cat > w.py <<'CODE'\n{_WRITE}CODE\nexec /usr/bin/python3 w.py {seconds} {writers}\n",
+        script=f"cat > w.py <<'CODE'\n{_WRITE}CODE\nexec /usr/bin/python3 w.py {how}\n",
         unix_uid=TEAM_UID,
         limits=limits,
     )
@@ -89,7 +171,7 @@ def begin(engine: LocalEngine, data: Path, name: str, seconds: float, writers: i
 
 
 def rate(engine: LocalEngine, data: Path, name: str, seconds: float, limits: Limits) -> float:
-    begin(engine, data, name, seconds, 1, limits)
+    begin(engine, data, name, f"{seconds} 1 direct", limits)
     while engine.observe([name])[name].presence is not Presence.ENDED:
         time.sleep(0.05)
     return float(json.loads((data / "jobs" / name / "logs" / "1.out").read_text().splitlines()[-1]))

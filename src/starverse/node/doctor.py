@@ -24,6 +24,7 @@ from starverse.node.doctor_surroundings import (
     probe_internet,
     probe_network_shares,
     probe_plugs,
+    probe_shared_disks,
 )
 from starverse.node.findings import Finding, Health
 from starverse.node.host_setup import find_python_folders
@@ -52,6 +53,7 @@ def examine(data: Path, disk: Rates, network: Rates) -> tuple[Finding, ...]:
         probe_python,
         probe_cgroups,
         lambda: probe_plugs(_try_in_child),
+        lambda: probe_shared_disks(data),
         probe_block_disks,
         lambda: probe_internet(_try_in_child),
         lambda: probe_disk_shares(data, disk),

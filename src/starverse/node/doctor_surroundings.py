@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from starverse.node import project_quotas
 from starverse.node.findings import Finding, Health
 from starverse.node.limits import device_of, find_cgroups
 from starverse.node.network import pasta
@@ -22,8 +23,6 @@ from starverse.node.sandbox import syscalls
 TryInChild = Callable[[Callable[[], None]], str]
 """Does something in a child as the user that workloads get; answers the refusal."""
 
-_SHARING = ("bfq",)
-"""Schedulers of disks that share by control group; the cost model of version 2 (``io.cost``) does too."""
 _WRITTEN_MAX = 64 * 1024**2
 
 
@@ -52,6 +51,15 @@ def probe_block_disks() -> Finding:
         what, _, remedy = refusal.rpartition(": ")
         return Finding("block disks", Health.WARN, f"{what or 'none'}; shared disks work", remedy)
     return Finding("block disks", Health.OK, f"{how}; one writer by flock, between nodes where it is shared")
+
+
+def probe_shared_disks(data: Path) -> Finding:
+    """Whether shared disks can be held to their sizes."""
+    what, _, remedy = project_quotas.refusal(_existing(data)).partition(": ")
+    if not what:
+        return Finding("shared disks", Health.OK, "held to their sizes by project quotas")
+    what = f"counted every ten minutes, not held to their sizes: {what}"
+    return Finding("shared disks", Health.WARN, what, remedy)
 
 
 def probe_internet(try_in_child: TryInChild) -> Finding:
@@ -120,8 +128,7 @@ def probe_network_shares(rates: Rates, try_in_child: TryInChild) -> Finding:
 def probe_disk_shares(data: Path, rates: Rates) -> Finding:
     """Whether a neighbour that writes flat out leaves the others their share of the disk."""
     name = "share of the disk"
-    while not data.is_dir():
-        data = data.parent
+    data = _existing(data)
     scheduler = _scheduler_of(data)
     support = find_cgroups()
     if not support.blkio:
@@ -131,12 +138,14 @@ def probe_disk_shares(data: Path, rates: Rates) -> Finding:
         if support.version == 1:
             what += "; cgroup v1 does not count what is written through the page cache"
         return Finding(name, Health.OK, what)
-    if scheduler in _SHARING or _has_cost_model(support.blkio):
-        return Finding(name, Health.OK, f"equal for workloads that write at once ({scheduler})")
+    if _has_cost_model(support.blkio):
+        return Finding(name, Health.OK, "equal for workloads that write at once, by io.cost")
     what = f"nobody's: the disk's scheduler is {scheduler or 'unknown'}, no rate is set"
+    if scheduler == "bfq":
+        what = "weighed equally by bfq, which many writers at once outweigh; no rate is set"
     measured = write_rate(data)
-    figure = f" = {measured} (as it wrote just now)" if measured else ""
-    remedy = f"engine.disk_node_bytes_per_second{figure}, or echo bfq > /sys/block/DISK/queue/scheduler"
+    figure = f" = {measured} (as one writer did just now)" if measured else ""
+    remedy = f"engine.disk_node_bytes_per_second{figure}"
     return Finding(name, Health.WARN, what, remedy)
 
 
@@ -161,6 +170,13 @@ def write_rate(folder: Path) -> int:
 
 def _in_mb(rate: int) -> str:
     return f"{rate / 1e6:,.0f} MB/s"
+
+
+def _existing(path: Path) -> Path:
+    """The folder, or its nearest parent that exists."""
+    while not path.is_dir():
+        path = path.parent
+    return path
 
 
 def _scheduler_of(data: Path) -> str:

@@ -8,6 +8,8 @@
 
 Whatever is made lies aside until it is whole (``.new-...``), then gets its name by one rename; whatever is
 removed loses its name first (``.old-...``). So a server that dies leaves a disk, or none.
+
+Where project quotas are enforced, the folder ``ID`` of a shared disk is a project: its size is hard.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from starverse.checkpoint.removing import remove_tree
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.ids import is_uuid
 from starverse.engines.base import DiskTree, DiskUse, EngineUnavailable, StorageFailed
-from starverse.node.disk_files import InUse, copy_block_file, grow_block_file, make_block_file
+from starverse.node.disk_files import GIB, InUse, copy_block_file, grow_block_file, make_block_file
 from starverse.node.disk_trees import TreeFault, Unfinished, copy_tree, measure
+from starverse.node.project_quotas import change_limit, is_limited, limit_tree
 
 SHARED, BLOCK = "data", "block.img"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -45,13 +48,16 @@ class FolderDisks:
             if not place.is_dir():
                 source = None if snapshot is None else self._snapshots / snapshot[0] / snapshot[1]
                 _whole(place, lambda aside: self._fill(aside, tree, source))
-        return tree.kind is DiskKind.BLOCK
+            return tree.kind is DiskKind.BLOCK or is_limited(place)
 
     def grow(self, tree: DiskTree) -> None:
-        """A shared disk has no size of its own: what it may hold is counted."""
-        if tree.kind is DiskKind.BLOCK:
-            with _in_our_words():
-                grow_block_file(self._disks / tree.disk_id / BLOCK, tree.gib)
+        """A shared disk without a limit has no size of its own: what it may hold is counted."""
+        place = self._disks / tree.disk_id
+        with _in_our_words():
+            if tree.kind is DiskKind.BLOCK:
+                grow_block_file(place / BLOCK, tree.gib)
+            else:
+                change_limit(place, tree.gib * GIB)
 
     def take_snapshot(self, tree: DiskTree, snapshot_id: str) -> int:
         place = self._snapshots / tree.disk_id / snapshot_id
@@ -68,6 +74,8 @@ class FolderDisks:
     def remove(self, disk_id: str) -> None:
         with _in_our_words():
             _remove(self._snapshots / disk_id)
+            with contextlib.suppress(FileNotFoundError):
+                change_limit(self._disks / disk_id, 0)
             _remove(self._disks / disk_id)
 
     def measure(self, tree: DiskTree, seconds_max: float) -> DiskUse | None:
@@ -89,6 +97,8 @@ class FolderDisks:
             return ()
 
     def _fill(self, aside: Path, tree: DiskTree, source: Path | None) -> None:
+        if tree.kind is DiskKind.SHARED:
+            limit_tree(aside, tree.disk_id, tree.gib * GIB)
         if source is not None:
             if not source.is_dir():
                 raise StorageFailed("the snapshot is not there any more")
