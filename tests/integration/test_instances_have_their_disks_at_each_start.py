@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from starverse.app.disks.orders import NewDisk, create_disk
+from starverse.app.disks.plugging import AttachRequest, attach, detach
 from starverse.app.instances import starting, stopping, views
 from starverse.app.instances.launching import DiskWish, LaunchRequest, launch
 from starverse.app.instances.starting import ResizeRequest, StartRequest
@@ -60,6 +61,34 @@ def test_a_block_disk_goes_with_its_instance_from_start_to_start(world: World) -
     world.run(15)
     again = views.get(world.platform, lab, "box")
     assert again.state is InstanceState.RUNNING and {d.state for d in again.disks} == {"attached"}
+
+
+def test_what_was_plugged_in_and_out_while_it_ran_holds_where_it_starts_elsewhere(world: World) -> None:
+    """Scenario 15: after a reclaim it has its disks, those of now and no others."""
+    lab, rival = world.team("lab"), world.team("rival")
+    for name in ("box", "urgent"):
+        world.plan(name, FOR_EVER)
+    for name in ("first", "later"):
+        create_disk(world.platform, lab, NewDisk(name, DiskKind.BLOCK, 1))
+    world.round()
+    asked = LaunchRequest(
+        "rtx4090", 8, name="box", tariff="spot", restart="elsewhere", disks=(DiskWish("first"),)
+    )
+    launch(world.platform, lab, asked)
+    world.run(5)
+    attach(world.platform, lab, "later", AttachRequest("box"))
+    detach(world.platform, lab, "first", "box")
+    world.run(5)
+    launch(world.platform, rival, LaunchRequest("rtx4090", 8, name="urgent"))
+    world.run(200, step=5)
+    assert views.get(world.platform, lab, "box").state is InstanceState.QUEUED
+    stopping.stop(world.platform, rival, "urgent")
+    world.run(60)
+    again = views.get(world.platform, lab, "box")
+    assert again.state is InstanceState.RUNNING
+    assert [(disk.name, disk.state) for disk in again.disks] == [("later", "attached")]
+    (run,) = (run for run in world.engine.launchers.values() if not run.ended and run.spec.interactive)
+    assert [plug.target for plug in run.spec.plugs] == ["/data/later"]
 
 
 def test_of_two_that_want_one_block_disk_at_once_the_later_is_stopped_with_the_reason(world: World) -> None:

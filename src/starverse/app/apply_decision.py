@@ -18,7 +18,7 @@ from starverse.app.instances.following import follow_end, follow_placed
 from starverse.app.launching import start_within_seconds
 from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
-from starverse.db import allocations, events, inventory, jobs
+from starverse.db import allocations, events, instances, inventory, jobs
 from starverse.db.events import Event
 from starverse.domain.errors import Conflict
 from starverse.domain.ids import AllocationId, CardId, NodeId
@@ -30,6 +30,7 @@ from starverse.domain.scheduling.fit import free_of, share_fits
 from starverse.domain.scheduling.snapshot import NodeShare
 from starverse.domain.workloads.reasons import JobEndReason, WaitReason
 from starverse.domain.workloads.records import Allocation, Job
+from starverse.domain.workloads.specs import DiskMount
 from starverse.domain.workloads.states import AllocationState, JobState
 
 
@@ -169,13 +170,22 @@ def _insert(connection: Connection, platform: Platform, placement: Placement) ->
 def _take_disks(connection: Connection, platform: Platform, allocation: Allocation, job: Job) -> None:
     """Its disks are its own from here on, as its cards are. What an earlier start of the same instance still
     has is waited for."""
-    disk_ids = [mount.disk_id for mount in job.spec.disks]
+    mounts = _wanted_disks(connection, job)
+    disk_ids = [mount.disk_id for mount in mounts]
     own = job.instance_id is not None and job.instance_id in attachments.instances_at(connection, disk_ids)
-    refused = attachments.place(connection, platform, allocation, job.spec.disks, allocation.placed_at)
+    refused = attachments.place(connection, platform, allocation, mounts, allocation.placed_at)
     if refused is not None:
         at_once = job.spec.at_once and not job.attempts and not own
         ends = JobEndReason.DISK_IN_USE if at_once else None
         raise _Refused(WaitReason.DISK_IN_USE, refused, postpone=not own, ends=ends)
+
+
+def _wanted_disks(connection: Connection, job: Job) -> tuple[DiskMount, ...]:
+    """An instance's are those that it has by now: they come and go after its run was asked for, which is
+    placed more than once."""
+    if job.instance_id is None:
+        return job.spec.disks
+    return tuple(disk.mount for disk in instances.disks_of(connection, [job.instance_id])[job.instance_id])
 
 
 def _check_capacity(connection: Connection, placement: Placement, job: Job) -> None:

@@ -184,7 +184,7 @@ def _instance(connection: Connection, identity: Identity, ref: str, disk: Disk) 
 
 
 def _run_of(connection: Connection, instance: Instance) -> Allocation | None:
-    """Its open run. Raises :class:`Conflict` while a start of it waits, whose disks are chosen already."""
+    """Its open run. Raises :class:`Conflict` while a start of it waits, which takes its disks."""
     found = attachments.run_of_instance(connection, instance.id)
     if found is None and instance.state is InstanceState.QUEUED:
         raise Conflict(f"The instance {instance.name} waits for its start.", hint="Ask again once it runs.")
