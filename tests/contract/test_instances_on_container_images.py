@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,9 @@ from starverse.domain.workloads.launch import Desired, Plug
 from starverse.domain.workloads.sub_ids import sub_ids_first
 from starverse.node.sandbox.oci_inside import CAPABILITIES
 from starverse.testing.container_images import tiny_image
+from starverse.testing.gangs import Gang
 from starverse.testing.instance_sites import TEAM_UID, Site, instance_site
+from starverse.testing.launcher_platforms import ORDINARY_UID, SOURCE, give_all, open_platform
 from starverse.testing.launches import own
 from starverse.testing.ssh_lines import SshLine
 
@@ -164,3 +169,52 @@ def test_an_image_with_a_user_of_our_name_is_refused_in_words(
     state = site.until(own("named"), lambda state: state.phase == "ended")
     assert "the image has an account user" in state.failure
     site.engine.clean(own("named"))
+
+
+def test_ranks_on_every_node_have_the_image(image: Path, tmp_path: Path) -> None:
+    """Each node its own layer over it; `srun` and its agents need no Python of the image."""
+    told = 'echo "rank $SLURM_PROCID" $(cat /etc/os-release; id -u; ls /etc/head 2>/dev/null)'
+    script = f"touch /etc/head; srun sh -c {shlex.quote(told)}\n"
+    ids = sub_ids_first(200_002, 200_001)
+    gang = Gang(tmp_path, "", name=own("gang"), image=str(image), sub_ids_first=ids)
+    gang.spec = replace(gang.spec, script=f"#!/bin/sh\n{script}")
+    gang.folder.write_spec(gang.spec)
+    try:
+        gang.start()
+        report = gang.wait()
+        assert report.exit_code == 0, gang.tell()
+        lines = [line for line in gang.log.splitlines() if line.startswith("rank")]
+        assert sorted(lines) == ["rank 0 ID=tiny 0 /etc/head", "rank 1 ID=tiny 0"], gang.tell()
+    finally:
+        gang.close()
+
+
+def test_an_ordinary_user_with_ids_of_its_own_has_root_inside_and_deletes_all_of_it(
+    image: Path, tmp_path: Path
+) -> None:
+    """By ``newuidmap``: what users inside own is not the platform's user's to delete, but root inside's."""
+    if shutil.which("newuidmap") is None:
+        pytest.skip("newuidmap is not installed: apt-get install uidmap")
+    given = tmp_path / "subids"
+    given.write_text(f"{ORDINARY_UID}:400000:65536\n")
+    both = f'mount --bind {given} /etc/subuid; mount --bind {given} /etc/subgid; exec "$@"'
+    with open_platform("ordinary user", tmp_path, ("unshare", "-m", "sh", "-ec", both, "sh")) as platform:
+        # newuidmap is a program of root's, which needs what else is taken away from an ordinary user here
+        platform.prefix = tuple(word for word in platform.prefix if not word.startswith("--bounding-set"))
+        own_image = platform.data.parent / "image"
+        shutil.copytree(image, own_image, symlinks=True)
+        give_all(own_image, ORDINARY_UID)
+        spec = platform.build(own("own-ids"), image=str(own_image))
+        script = "id -u; mkdir -m 700 /srv/a && touch /srv/a/b && chown -R 33:33 /srv/a && stat -c %u /srv/a"
+        platform.begin(replace(spec, script=f"#!/bin/sh\n{script}\n"))
+        platform.wait(spec, "ended")
+        platform.started[-1].wait(20)
+        assert Path(spec.logs, "1.out").read_text().splitlines() == ["0", "33"]
+        layer = Path(spec.folder, "layer")
+        assert (layer / "upper/srv/a").stat().st_uid == 400_032
+        remove = "import pathlib; from starverse.checkpoint.removing import remove_tree\n"
+        remove += f"remove_tree(pathlib.Path({str(layer)!r}))"
+        command = ["env", f"PYTHONPATH={SOURCE}", *platform.prefix, platform.python, "-c", remove]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr.decode()
+        assert not layer.exists()
