@@ -369,3 +369,20 @@ def test_a_block_disk_that_a_sync_has_is_nobody_elses(world: World, lab: Identit
     attach(world, lab, "db", "box")
     world.run(3)
     assert states(world, lab, "db") == [("box", AttachmentState.ATTACHED)]
+
+
+def test_who_has_a_disk_is_shown_however_many_had_it_since(world: World, lab: Identity) -> None:
+    disk(world, lab)
+    instance(world, lab, "box", DiskWish("home"))
+    (held,) = shown(world, lab)
+    world.clock.advance(seconds=60)
+    with world.database.write() as connection:
+        row = attachment_rows.get(connection, held.id)
+        assert row is not None
+        now = world.clock.now()
+        over = replace(row, state=AttachmentState.DETACHED, asked_at=now, ended_at=now, generation=0)
+        for _ in range(120):
+            attachment_rows.insert_attachment(connection, replace(over, id=world.platform.ids.uuid7()))
+    assert ("box", AttachmentState.ATTACHED) in states(world, lab)
+    (listed,) = orders.list_disks(world.platform, lab)
+    assert [one.state for one in listed.attachments] == [AttachmentState.ATTACHED]

@@ -147,11 +147,11 @@ def open_of_disk(connection: Connection, disk_id: str) -> tuple[Attachment, ...]
     return _read(connection, (attachments.c.disk_id == disk_id) & _is_open())
 
 
-def newest_of_disk(connection: Connection, disk_id: str, limit: int) -> tuple[Attachment, ...]:
-    """Open ones and those that ended last, the newest first."""
+def newest_over_of_disk(connection: Connection, disk_id: str, limit: int) -> tuple[Attachment, ...]:
+    """Those that are over, the newest first."""
     query = (
         select(attachments)
-        .where(attachments.c.disk_id == disk_id)
+        .where(attachments.c.disk_id == disk_id, ~_is_open())
         .order_by(attachments.c.asked_at.desc(), attachments.c.id.desc())
         .limit(limit)
     )

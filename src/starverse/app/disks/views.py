@@ -114,9 +114,10 @@ def views_of(
     had = {disk.id: disks.instances_of_disk(connection, disk.id) for disk in found}
     held: dict[str, tuple[Attachment, ...]] = defaultdict(tuple)
     for disk in found:
-        shown = attachments.newest_of_disk(connection, disk.id, 100)
-        over = [one.id for one in shown if not one.open][: ENDED_SHOWN if history else 0]
-        held[disk.id] = tuple(one for one in shown if one.open or one.id in over)
+        shown = attachments.open_of_disk(connection, disk.id)
+        if history:
+            shown += attachments.newest_over_of_disk(connection, disk.id, ENDED_SHOWN)
+        held[disk.id] = tuple(sorted(shown, key=lambda one: (one.asked_at, one.id), reverse=True))
     owners = attachments.owners_of(connection, {a.allocation_id for own in held.values() for a in own})
     return tuple(
         DiskView(
