@@ -11,7 +11,7 @@ import pytest
 from starverse.app.identity import Identity
 from starverse.app.images import ordering
 from starverse.app.images.ordering import NewImage
-from starverse.app.instances import stopping, views
+from starverse.app.instances import changing, stopping, views
 from starverse.app.instances.launching import LaunchRequest, launch
 from starverse.app.instances.saving import save_image
 from starverse.domain.catalog.image_recipes import RecipeRequest
@@ -163,3 +163,31 @@ def test_without_a_sandbox_no_image_can_be_shown_and_it_is_said_at_once(kind: st
         with pytest.raises(Invalid) as refused:
             world.submit(lab, "--image=pytorch")
         assert "without a sandbox" in str(refused.value.faults)
+
+
+def test_a_container_image_is_for_instances_and_jobs_and_what_is_written_over_it_is_not_copied(
+    world: World,
+) -> None:
+    """A driver too old for it is refused as with any other image; what is over it is no home."""
+    lab = world.team("lab")
+    recipe = RecipeRequest(kind="oci", reference="docker.io/library/debian:12", cuda="12.6")
+    image = built(world, lab, "debian", recipe)
+    newer = built(world, lab, "newer", replace(recipe, reference="docker.io/nvidia/cuda:13.0", cuda="13.0"))
+    assert (image.driver_min, newer.driver_min) == ("525.60.13", "580.65.06")
+    with pytest.raises(NoCapacity, match=r"NVIDIA driver 580\.65\.06 or newer; n1 has 550\.54\.14"):
+        launch(world.platform, lab, LaunchRequest("rtx4090", 1, name="other", image="newer"))
+    world.plan("box", FOR_EVER)
+    launch(world.platform, lab, LaunchRequest("rtx4090", 1, name="box", image="debian"))
+    world.run(3)
+    (run,) = world.engine.launchers.values()
+    assert run.spec.image == str(world.images.place(str(image.digest)))
+    stopping.stop(world.platform, lab, "box")
+    world.run(5)
+    with pytest.raises(Conflict, match="runs on a container image, and only homes are saved"):
+        save_image(world.platform, lab, "box", "mine")
+    with pytest.raises(Conflict, match="what is written over it is not copied"):
+        changing.clone(world.platform, lab, "box", "box-2")
+    assert views.get(world.platform, lab, "box").state is InstanceState.STOPPED
+    job = world.submit(lab, "--image=debian")
+    world.run(3)
+    assert world.job(lab, job.number).state.value != "failed"
