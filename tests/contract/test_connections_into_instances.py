@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from starverse.domain.workloads.launch import Desired
+from starverse.domain.workloads.sub_ids import sub_ids_first
 from starverse.engines.base import EngineUnavailable
 from starverse.engines.folders import FolderEngine, OpenChannel
 from starverse.engines.slurm import SlurmEngine
 from starverse.node.channel_server import ChannelServer
-from starverse.testing.instance_sites import PATIENCE_SECONDS, Site, instance_site
+from starverse.testing.container_images import tiny_image
+from starverse.testing.instance_sites import PATIENCE_SECONDS, TEAM_UID, Site, instance_site
 from starverse.testing.launches import own
 from starverse.testing.slurm_lab import SlurmLab
 from starverse.testing.slurm_sites import lab_settings
@@ -212,6 +214,22 @@ def test_the_agent_of_the_client_is_not_forwarded(line: SshLine, tmp_path: Path)
         agent.kill()
         agent.wait()
     assert done.stdout == b"[]\n"
+
+
+def test_a_container_image_without_sshd_takes_connections(site: Site) -> None:
+    if shutil.which("busybox") is None:
+        pytest.skip("busybox is not installed: apt-get install busybox-static")
+    image = site.data / "tiny"
+    if not image.is_dir():
+        tiny_image(image, about={"variables": {"GREETING": "from the image"}})
+    ids = sub_ids_first(TEAM_UID, TEAM_UID) if os.geteuid() == 0 else 0
+    name = own("container")
+    site.launch(name, image=str(image), sub_ids_first=ids)
+    with site.ssh(name) as line:
+        done = line.run("id -u; cat /etc/os-release; echo $GREETING; cat", given=BIG)
+        assert done.stdout == (b"0" if ids else b"1000") + b"\nID=tiny\nfrom the image\n" + BIG
+    site.engine.steer(name, Desired(stop=True))
+    site.until(name, lambda state: state.phase == "ended")
 
 
 def test_nobody_else_gets_in(line: SshLine, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,6 +53,23 @@ def test_names_modes_and_times_stay(workspace: Path, tmp_path: Path) -> None:
     assert (found / "run.sh").stat().st_mode & 0o777 == 0o755
     assert (found / "run.sh").stat().st_mtime_ns == 1_700_000_000_123_456_789
     assert (found / "closed").stat().st_mode & 0o777 == 0o555
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="owners are given by root alone")
+def test_what_was_written_over_a_container_image_hides_of_it_what_it_hid(
+    workspace: Path, tmp_path: Path
+) -> None:
+    """Files that were removed are devices without number, folders that were made anew have a mark."""
+    os.mknod(workspace / "removed", 0o600 | stat.S_IFCHR, os.makedev(0, 0))
+    (workspace / "anew").mkdir()
+    os.setxattr(workspace / "anew", "user.overlay.opaque", b"y")
+    (workspace / "anew" / "given").touch()
+    os.chown(workspace / "anew" / "given", 2**30 + 33, 2**30 + 33)
+    _, found = there_and_back(tmp_path)
+    removed = (found / "removed").lstat()
+    assert (stat.S_ISCHR(removed.st_mode), removed.st_rdev) == (True, 0)
+    assert os.getxattr(found / "anew", "user.overlay.opaque") == b"y"
+    assert (found / "anew" / "given").stat().st_uid == 2**30 + 33
 
 
 def test_links_are_kept_and_not_followed(workspace: Path, tmp_path: Path) -> None:

@@ -24,13 +24,15 @@ TREES: Mapping[str, str] = {
     "checkpoints": "published checkpoints: interrupted jobs resume from them",
     "logs": "what jobs printed",
     "datasets": "the shelf",
-    "instances": "the /root of instances",
+    "instances": "the /root of instances, or what they wrote over their container image",
     "disks": "what teams keep on their disks",
     "snapshots": "copies of disks",
     "images": "what workloads start on; shipped ones can be built again",
 }
 """What of the data folder may go into a backup, by its folder's name."""
 
+OVERLAY_MARKS = ("--xattrs", "--xattrs-include=user.overlay.*")
+"""How an instance's layer over its container image says that a folder hides the image's."""
 READ_BYTES = 1 << 20
 WARNINGS_MAX = 20
 _CHANGED = re.compile(r"changed as we read it|removed before we read it|socket ignored")
@@ -40,6 +42,7 @@ _CHANGED = re.compile(r"changed as we read it|removed before we read it|socket i
 def pack(data: Path, tree: str, out: IO[bytes]) -> tuple[FileDigest, list[str]]:
     """Write the archive; its digest, and what could not be read (the first :data:`WARNINGS_MAX`)."""
     words = ["tar", "--create", "--sparse", "--numeric-owner", "--format=posix", "--ignore-failed-read"]
+    words += OVERLAY_MARKS
     digest, size = hashlib.sha256(), 0
     with tempfile.TemporaryFile() as said:
         with subprocess.Popen(
@@ -69,6 +72,7 @@ def pack(data: Path, tree: str, out: IO[bytes]) -> tuple[FileDigest, list[str]]:
 def unpack(archive: Path, into: Path) -> None:
     """Unpack into an empty folder that nobody else may enter."""
     words = ["tar", "--extract", "--numeric-owner", "--preserve-permissions", "--delay-directory-restore"]
+    words += OVERLAY_MARKS
     done = subprocess.run(
         [*words, "--file", str(archive), "--directory", str(into)],
         stdin=subprocess.DEVNULL,

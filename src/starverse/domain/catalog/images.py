@@ -20,7 +20,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 class ImageKind(StrEnum):
     """``venv``: pinned packages built once by uv. ``conda``: by micromamba. ``oci``: a container image,
-    run by podman. ``saved``: an image with what an instance's owner added to it."""
+    fetched by podman. ``saved``: an image with what an instance's owner added to it."""
 
     VENV = "venv"
     CONDA = "conda"
