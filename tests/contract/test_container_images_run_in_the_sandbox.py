@@ -126,6 +126,19 @@ def test_a_job_runs_on_the_images_own_files_and_no_others(
     assert {"workspace", "tools", "opt"} <= set(lines)
 
 
+def test_without_podman_it_is_said_what_to_install(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "bwrap").symlink_to(shutil.which("bwrap") or "")
+    environment = {"PATH": str(programs), "PYTHONPATH": str(Path(starverse.__file__).parents[1])}
+    store = ProcessBuilder(tmp_path / "data" / "images", environment)
+    try:
+        made = built(store, "localhost/tiny:1")
+    finally:
+        store.close()
+    assert made.message == "podman is not installed where the platform runs: apt-get install podman"
+
+
 def test_what_cannot_be_fetched_is_said_and_nothing_is_kept(
     builder: tuple[ProcessBuilder, str],
 ) -> None:

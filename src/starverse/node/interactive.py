@@ -25,6 +25,7 @@ from starverse.node.cards.hygiene import GrantedCards
 from starverse.node.channel import hello_line
 from starverse.node.dialing import dial
 from starverse.node.folder import AllocationFolder
+from starverse.node.sandbox import oci_root
 from starverse.node.sandbox.driver import StartRefused
 from starverse.node.streams import GO_AHEAD, STREAM_SECONDS_MAX, StreamWish
 from starverse.node.unix_sockets import bind_unix
@@ -103,7 +104,13 @@ class Interactive:
             raise StartRefused("openssh-server is not installed: apt-get install openssh-server")
         ssh = self._folder.run / "ssh"
         (ssh / "authorized_keys").write_text("".join(f"{key}\n" for key in self._spec.gateway_keys))
-        (ssh / "sshd_config").write_text(sshd_config(environment))
+        config = sshd_config(environment)
+        if oci_root.is_root_image(self._spec.image):
+            for option, (name, script) in oci_root.sshd_parts(sys.executable).items():
+                (ssh / name).write_text(script)
+                (ssh / name).chmod(0o755)
+                config = f"{option} /run/starverse/ssh/{name}\n{config}"
+        (ssh / "sshd_config").write_text(config)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         path = self._folder.run / AGENT_SOCKET
         path.unlink(missing_ok=True)

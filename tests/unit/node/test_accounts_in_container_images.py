@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from starverse.node.images.probes import without_root_inside
 from starverse.node.sandbox.oci_inside import add_accounts
+from starverse.node.sandbox.oci_root import sshd_parts
 
 ROOT = "root:x:0:0:root:/root:/bin/sh\n"
 
@@ -38,6 +40,18 @@ def test_the_user_of_sshd_is_nobody_who_is_there(tmp_path: Path) -> None:
     passwd.write_text("a:x:105:1::/:/bin/sh\nb:x:74:1::/:/bin/sh\n")
     add_accounts(str(passwd))
     assert "sshd:x:22:22:" in passwd.read_text()
+
+
+def test_the_programs_of_a_newer_sshd_are_started_by_the_hosts_loader(tmp_path: Path) -> None:
+    """OpenSSH 9.8 has two, 10.0 three; each is named by an option of its own."""
+    assert sshd_parts(sys.executable, [str(tmp_path)]) == {}
+    (tmp_path / "sshd-session").touch()
+    ((option, (name, script)),) = sshd_parts(sys.executable, ["/nowhere", str(tmp_path)]).items()
+    assert (option, name) == ("SshdSessionPath", "sshd-session")
+    loader, way, libraries, program, rest = script.splitlines()[1].removeprefix("exec ").split()
+    assert loader.startswith("/.starverse/")
+    assert (way, program, rest) == ("--library-path", f"/.starverse{tmp_path}/sshd-session", '"$@"')
+    assert all(path.startswith("/.starverse/") for path in libraries.split(":"))
 
 
 def test_a_kernel_without_what_is_needed_is_told() -> None:

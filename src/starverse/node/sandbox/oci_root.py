@@ -16,6 +16,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,8 @@ PASSWD = "passwd"
 """In the run folder: the users where there is one only."""
 PYTHON = "python"
 """In the run folder: starts the host's Python, with our packages where it runs a line of ours."""
+_SSHD_PARTS = (("SshdSessionPath", "sshd-session"), ("SshdAuthPath", "sshd-auth"))
+_SSHD_FOLDERS = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/libexec", "/usr/lib/ssh")
 _LOADER = "/lib64/ld-linux-x86-64.so.2"
 _DRIVER_FILES = "libcuda.so.* libnvidia-ml.so.* libnvidia-ptxjitcompiler.so.* libnvidia-nvvm.so.*"
 
@@ -144,6 +147,19 @@ def _starter(python: str) -> tuple[str, ...]:
     loader = os.path.realpath(_LOADER)
     libraries = [str(Path(loader).parent), str(Path(python).parent.parent / "lib")]
     return f"{BESIDE}{loader}", "--library-path", ":".join(f"{BESIDE}{path}" for path in libraries)
+
+
+def sshd_parts(python: str, folders: Sequence[str] = _SSHD_FOLDERS) -> dict[str, tuple[str, str]]:
+    """Of an sshd that is several programs (OpenSSH 9.8 and newer) the option that names each of the others,
+    with a name and a script for it: inside, they too are started by the host's loader."""
+    starter = _starter(os.path.realpath(python))
+    found = {}
+    for option, name in _SSHD_PARTS:
+        place = next((f"{folder}/{name}" for folder in folders if Path(folder, name).is_file()), "")
+        if place:
+            command = shlex.join((*starter, f"{BESIDE}{place}"))
+            found[option] = (name, f'#!/bin/sh\nexec {command} "$@"\n')
+    return found
 
 
 def _python_script(host: HostSetup) -> str:
