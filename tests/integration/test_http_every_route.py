@@ -90,6 +90,12 @@ def test_the_description_checked_in_is_that_of_the_code() -> None:
     assert DESCRIPTION.read_text("utf-8") == description_text(), "accept the new one with `make openapi`"
 
 
+def test_no_shape_is_named_after_a_module() -> None:
+    """Two shapes of one name get the paths of their modules, which callers would have in their code."""
+    shapes = json.loads(description_text())["components"]["schemas"]
+    assert [name for name in shapes if "__" in name] == []
+
+
 def test_the_command_writes_the_description(tmp_path: Path) -> None:
     assert main([str(tmp_path / "docs" / "openapi.json")]) == 0
     assert (tmp_path / "docs" / "openapi.json").read_text("utf-8") == description_text()

@@ -148,7 +148,7 @@ class EngineOut(Out):
     trouble: str
 
 
-class DiskOut(Out):
+class DiskStatusOut(Out):
     """``below_reserve``: nothing new is stored or started."""
 
     bytes_free: int
@@ -161,7 +161,7 @@ class StatusOut(Out):
 
     now: InstantText
     engine: EngineOut
-    disk: DiskOut
+    disk: DiskStatusOut
     database: str
     servers: list[str]
     reconcilers: list[ReconcilerOut]
