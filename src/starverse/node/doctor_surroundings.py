@@ -23,6 +23,8 @@ from starverse.node.sandbox import syscalls
 TryInChild = Callable[[Callable[[], None]], str]
 """Does something in a child as the user that workloads get; answers the refusal."""
 
+_SHARING = ("bfq",)
+"""Schedulers of disks that share by control group; the cost model of version 2 (``io.cost``) does too."""
 _WRITTEN_MAX = 64 * 1024**2
 
 
@@ -138,14 +140,15 @@ def probe_disk_shares(data: Path, rates: Rates) -> Finding:
         if support.version == 1:
             what += "; cgroup v1 does not count what is written through the page cache"
         return Finding(name, Health.OK, what)
-    if _has_cost_model(support.blkio):
-        return Finding(name, Health.OK, "equal for workloads that write at once, by io.cost")
+    if scheduler in _SHARING or _has_cost_model(support.blkio):
+        how = scheduler if scheduler in _SHARING else "io.cost"
+        return Finding(
+            name, Health.OK, f"equal parts of what it does, for workloads that write at once ({how})"
+        )
     what = f"nobody's: the disk's scheduler is {scheduler or 'unknown'}, no rate is set"
-    if scheduler == "bfq":
-        what = "weighed equally by bfq, which many writers at once outweigh; no rate is set"
     measured = write_rate(data)
     figure = f" = {measured} (as one writer did just now)" if measured else ""
-    remedy = f"engine.disk_node_bytes_per_second{figure}"
+    remedy = f"engine.disk_node_bytes_per_second{figure}, or echo bfq > /sys/block/DISK/queue/scheduler"
     return Finding(name, Health.WARN, what, remedy)
 
 
