@@ -10,10 +10,11 @@ import dataclasses
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import BigInteger, Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Connection, Row, Select, bindparam, delete, func, insert, select, update
 
 from starverse.db.disk_tables import disks, instance_disks
 from starverse.db.instance_tables import (
@@ -22,6 +23,7 @@ from starverse.db.instance_tables import (
     instance_policies,
     instances,
 )
+from starverse.db.prepared import Prepared, among
 from starverse.db.session import LostRace, traits_of
 from starverse.db.statements import in_chunks
 from starverse.db.tables import allocations, charges, jobs
@@ -35,6 +37,30 @@ from starverse.domain.workloads.states import INSTANCE_TRANSITIONS, InstanceStat
 _SPEC = TypeAdapter(InstanceSpec)
 _AFTERWARDS = TypeAdapter(Afterwards)
 _PLAIN = tuple(f.name for f in dataclasses.fields(Instance) if f.name not in ("spec", "afterwards"))
+
+_INSERT = Prepared(insert(instances), (*_PLAIN, "spec", "afterwards"))
+_INSERT_POLICY = Prepared(insert(instance_policies), instance_policies.c.keys())
+_GET = Prepared(select(instances).where(instances.c.id == bindparam("wanted")))
+_COUNT = Prepared(
+    select(func.count().label("many")).where(
+        instances.c.team_id == bindparam("wanted"), instances.c.state != InstanceState.RELEASED
+    )
+)
+_POLICIES = Prepared(select(instance_policies).where(among(instance_policies.c.instance_id, "wanted")))
+_CLOCKS = Prepared(select(instance_idleness).where(among(instance_idleness.c.instance_id, "wanted")))
+_DISKS = Prepared(
+    select(
+        instance_disks.c.instance_id,
+        instance_disks.c.disk_id,
+        instance_disks.c.target,
+        instance_disks.c.read_only,
+        disks.c.name,
+        disks.c.kind,
+    )
+    .join(disks, disks.c.id == instance_disks.c.disk_id)
+    .where(among(instance_disks.c.instance_id, "wanted"))
+    .order_by(instance_disks.c.target)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +98,16 @@ def insert_instance(
     connection: Connection, new: Instance, policy: Policy, disks_: Iterable[DiskMount]
 ) -> None:
     """A new instance with its policy and its disks; a name that is taken raises ``IntegrityError``."""
-    connection.execute(insert(instances).values(**_row(new)))
-    connection.execute(
-        insert(instance_policies).values(
-            instance_id=new.id,
-            idle_stop=policy.idle_stop.value,
-            idle_seconds=policy.idle_seconds,
-            ttl_seconds=policy.ttl_seconds,
-            restart=policy.restart.value,
-            generation=policy.generation,
-            changed_at=policy.changed_at or new.created_at,
-        )
+    _INSERT.run(connection, **_row(new))
+    _INSERT_POLICY.run(
+        connection,
+        instance_id=new.id,
+        idle_stop=policy.idle_stop.value,
+        idle_seconds=policy.idle_seconds,
+        ttl_seconds=policy.ttl_seconds,
+        restart=policy.restart.value,
+        generation=policy.generation,
+        changed_at=policy.changed_at or new.created_at,
     )
     rows = [
         {
@@ -99,7 +124,7 @@ def insert_instance(
 
 
 def get(connection: Connection, instance_id: str) -> Instance | None:
-    row = connection.execute(select(instances).where(instances.c.id == instance_id)).one_or_none()
+    row = _GET.first(connection, wanted=instance_id)
     return None if row is None else _made(row)
 
 
@@ -159,10 +184,7 @@ def names_of(connection: Connection, instance_ids: Collection[str]) -> dict[str,
 
 def count_of(connection: Connection, team_id: str) -> int:
     """How many a team has that are not released."""
-    query = select(func.count()).where(
-        instances.c.team_id == team_id, instances.c.state != InstanceState.RELEASED
-    )
-    return int(connection.execute(query).scalar_one())
+    return int(_COUNT.first(connection, wanted=team_id).many)
 
 
 def change(connection: Connection, instance: Instance, **changes: Any) -> Instance:
@@ -175,20 +197,27 @@ def change(connection: Connection, instance: Instance, **changes: Any) -> Instan
         advance(INSTANCE_TRANSITIONS, instance.state, state)
     changed = dataclasses.replace(instance, **changes, generation=instance.generation + 1)
     row = _row(changed)
-    done = connection.execute(
-        update(instances)
-        .where(instances.c.id == instance.id, instances.c.generation == instance.generation)
-        .values({name: row[name] for name in (*changes, "generation")})
-    )
-    if done.rowcount != 1:
+    names = sorted({*changes, "generation"})
+    values = {name: row[name] for name in names}
+    done = _changing(*names).run(connection, wanted=instance.id, seen=instance.generation, **values)
+    if done != 1:
         raise LostRace(f"instance {instance.name} was changed by someone else at the same moment")
     return changed
 
 
+@cache
+def _changing(*columns: str) -> Prepared:
+    """The conditional update that sets these columns."""
+    statement = update(instances).where(
+        instances.c.id == bindparam("wanted"), instances.c.generation == bindparam("seen")
+    )
+    return Prepared(statement, columns)
+
+
 def policy_of(connection: Connection, instance_id: str) -> Policy:
     """What its owner wants."""
-    query = select(instance_policies).where(instance_policies.c.instance_id == instance_id)
-    return _policy(connection.execute(query).one())
+    (row,) = _POLICIES.rows(connection, wanted=[instance_id])
+    return _policy(row)
 
 
 def ttl_seconds_of(connection: Connection, instance_id: str | None) -> int | None:
@@ -197,13 +226,7 @@ def ttl_seconds_of(connection: Connection, instance_id: str | None) -> int | Non
 
 
 def policies_of(connection: Connection, instance_ids: Collection[str]) -> dict[str, Policy]:
-    return {
-        row.instance_id: _policy(row)
-        for some in in_chunks(instance_ids)
-        for row in connection.execute(
-            select(instance_policies).where(instance_policies.c.instance_id.in_(some))
-        )
-    }
+    return {row.instance_id: _policy(row) for row in _POLICIES.rows(connection, wanted=instance_ids)}
 
 
 def change_policy(connection: Connection, instance_id: str, old: Policy, new: Policy, now: datetime) -> None:
@@ -237,13 +260,8 @@ def begin_idle_clock(connection: Connection, instance_id: str, allocation_id: st
 
 def idle_clocks(connection: Connection, instance_ids: Collection[str]) -> dict[str, IdleClock]:
     """By instance; one that was never assigned anything has none."""
-    return {
-        row.instance_id: IdleClock(**row._asdict())
-        for some in in_chunks(instance_ids)
-        for row in connection.execute(
-            select(instance_idleness).where(instance_idleness.c.instance_id.in_(some))
-        )
-    }
+    rows = _CLOCKS.rows(connection, wanted=instance_ids)
+    return {row.instance_id: IdleClock(**row._asdict()) for row in rows}
 
 
 def note_warned(connection: Connection, clock: IdleClock, now: datetime) -> bool:
@@ -303,16 +321,9 @@ def evidence_of(connection: Connection, allocation_ids: Collection[str]) -> dict
 def disks_of(connection: Connection, instance_ids: Collection[str]) -> dict[str, tuple[WantedDisk, ...]]:
     """What each of the instances has at each start, by target."""
     found: dict[str, list[WantedDisk]] = {instance_id: [] for instance_id in instance_ids}
-    for some in in_chunks(instance_ids):
-        query = (
-            select(instance_disks, disks.c.name, disks.c.kind)
-            .join(disks, disks.c.id == instance_disks.c.disk_id)
-            .where(instance_disks.c.instance_id.in_(some))
-            .order_by(instance_disks.c.target)
-        )
-        for row in connection.execute(query):
-            mount = DiskMount(row.disk_id, row.target, row.read_only)
-            found[row.instance_id].append(WantedDisk(row.instance_id, mount, row.name, row.kind.value))
+    for row in _DISKS.rows(connection, wanted=instance_ids):
+        mount = DiskMount(row.disk_id, row.target, row.read_only)
+        found[row.instance_id].append(WantedDisk(row.instance_id, mount, row.name, row.kind.value))
     return {instance_id: tuple(own) for instance_id, own in found.items()}
 
 
