@@ -42,7 +42,7 @@ from starverse.domain.workloads.launch import LaunchSpec
 from starverse.domain.workloads.states import AllocationState
 from starverse.engines.local import LocalEngine
 from starverse.node.cards.declared import CARDS_PER_NODE_MAX, DeclaredCards
-from starverse.testing.live_server import clean_environment
+from starverse.testing.live_person import clean_environment
 from starverse.testing.live_servers import ask
 from starverse.testing.platforms import make_platform
 from starverse.testing.worlds import World

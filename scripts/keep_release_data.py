@@ -18,8 +18,10 @@ from pathlib import Path
 
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
 from starverse.examples.digits import write_digits
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import COUNTER, let_finish
-from starverse.testing.live_server import Ground, LiveServer, Person, wait_for
+from starverse.testing.live_person import Person
+from starverse.testing.live_server import Ground, LiveServer
 
 SAVING = """#SBATCH --checkpoint=state
 mkdir -p state

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from starverse.testing.live_server import clean_environment, wait_for
+from starverse.testing.in_time import wait_for
+from starverse.testing.live_person import clean_environment
 from starverse.testing.ordinary_users import ORDINARY_UID, ordinary_python
 from starverse.testing.slurm_lab import LabBroken, SlurmLab
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import (
     COUNTER,
     check_at_rest,
@@ -18,7 +19,7 @@ from starverse.testing.live_checks import (
     let_finish,
 )
 from starverse.testing.live_database import IN_THE_DATA_FOLDER
-from starverse.testing.live_server import QUICK, Ground, LiveServer, wait_for
+from starverse.testing.live_server import QUICK, Ground, LiveServer
 
 MIB = 1024**2
 

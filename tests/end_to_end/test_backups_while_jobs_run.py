@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from starverse.app.maintenance.content import open_backup
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import (
     COUNTER,
     check_at_rest,
@@ -24,7 +25,8 @@ from starverse.testing.live_checks import (
     let_finish,
 )
 from starverse.testing.live_database import IN_THE_DATA_FOLDER
-from starverse.testing.live_server import PASSWORD, Ground, LiveServer, Person, wait_for
+from starverse.testing.live_person import PASSWORD, Person
+from starverse.testing.live_server import Ground, LiveServer
 from starverse.testing.platforms import POSTGRES_VARIABLE, empty_database
 
 KILLS = 3

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import COUNTER, check_at_rest, check_charges, let_finish, read_file
-from starverse.testing.live_server import LiveServer, Person, wait_for
+from starverse.testing.live_person import Person
+from starverse.testing.live_server import LiveServer
 
 ONE = "--gres=gpu:rtx4090:1"
 COUNT = """#SBATCH --checkpoint=state

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from starverse.testing.live_database import IN_THE_DATA_FOLDER
-from starverse.testing.live_server import QUICK, Ground, LiveServer, clean_environment
+from starverse.testing.live_person import clean_environment
+from starverse.testing.live_server import QUICK, Ground, LiveServer
 from starverse.testing.slurm_lab import SlurmLab
 
 pytestmark = [

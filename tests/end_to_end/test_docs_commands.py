@@ -17,9 +17,11 @@ import pytest
 
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
 from starverse.examples.digits import write_digits
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import block_disks_missing
 from starverse.testing.live_database import IN_THE_DATA_FOLDER
-from starverse.testing.live_server import PASSWORD, QUICK, Ground, LiveServer, clean_environment, wait_for
+from starverse.testing.live_person import PASSWORD, clean_environment
+from starverse.testing.live_server import QUICK, Ground, LiveServer
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_TYPED = {

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import (
     COUNTER,
     check_at_rest,
@@ -17,7 +18,7 @@ from starverse.testing.live_checks import (
     check_counted,
     let_finish,
 )
-from starverse.testing.live_server import Ground, LiveServer, wait_for
+from starverse.testing.live_server import Ground, LiveServer
 
 WHO = "whoever runs the tests"
 

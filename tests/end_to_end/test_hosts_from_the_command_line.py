@@ -20,8 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import block_disks_missing
-from starverse.testing.live_server import LiveServer, Person, wait_for
+from starverse.testing.live_person import Person
+from starverse.testing.live_server import LiveServer
 
 TOOLS = {"ssh": "openssh-client", "sshd": "openssh-server", "rsync": "rsync"}
 _WHERE = os.environ.get("PATH", "") + ":/usr/sbin"

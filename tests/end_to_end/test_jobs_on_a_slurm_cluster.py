@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from starverse.testing.gateway_sites import make_key
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import check_charges, let_finish, ssh_missing
-from starverse.testing.live_server import QUICK, Ground, LiveServer, wait_for
+from starverse.testing.live_server import QUICK, Ground, LiveServer
 from starverse.testing.slurm_lab import SlurmLab
 from starverse.testing.slurm_sites import lab_variables
 

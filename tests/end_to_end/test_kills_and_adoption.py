@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import (
     COUNTER,
     check_at_rest,
@@ -23,7 +24,8 @@ from starverse.testing.live_checks import (
     instant,
     let_finish,
 )
-from starverse.testing.live_server import LiveServer, Person, wait_for
+from starverse.testing.live_person import Person
+from starverse.testing.live_server import LiveServer
 
 VICTIMS = ("nobody", "launcher", "script", "launcher and script")
 

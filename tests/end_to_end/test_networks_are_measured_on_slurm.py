@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from starverse.testing.live_server import QUICK, Ground, LiveServer, Person
+from starverse.testing.live_person import Person
+from starverse.testing.live_server import QUICK, Ground, LiveServer
 from starverse.testing.slurm_lab import SlurmLab
 
 pytestmark = [

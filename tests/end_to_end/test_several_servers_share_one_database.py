@@ -16,6 +16,7 @@ import pytest
 
 from starverse.reconcilers.leadership import MOVED_WITHIN_SECONDS
 from starverse.testing.gateway_sites import make_key
+from starverse.testing.in_time import wait_for
 from starverse.testing.live_checks import (
     COUNTER,
     check_at_rest,
@@ -24,7 +25,7 @@ from starverse.testing.live_checks import (
     let_finish,
     ssh_missing,
 )
-from starverse.testing.live_server import Person, wait_for
+from starverse.testing.live_person import Person
 from starverse.testing.live_servers import LiveServers, ask
 from starverse.testing.postgres_lab import PostgresLab
 

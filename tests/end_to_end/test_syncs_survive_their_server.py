@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from starverse.testing.live_server import Ground, LiveServer, Person, wait_for
+from starverse.testing.in_time import wait_for
+from starverse.testing.live_person import Person
+from starverse.testing.live_server import Ground, LiveServer
 from starverse.testing.rclone_remotes import ServedRemote
 
 pytestmark = [

@@ -16,7 +16,9 @@ from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
 from starverse.testing.gateway_sites import make_key
-from starverse.testing.live_server import Ground, LiveServer, Person, wait_for
+from starverse.testing.in_time import wait_for
+from starverse.testing.live_person import Person
+from starverse.testing.live_server import Ground, LiveServer
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ from starverse.testing.gateway_sites import (
     serve_api,
     token_of,
 )
-from starverse.testing.live_server import wait_for
+from starverse.testing.in_time import wait_for
 
 pytestmark = pytest.mark.serial
 

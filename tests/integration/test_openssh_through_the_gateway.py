@@ -30,7 +30,7 @@ from starverse.testing.gateway_sites import (
     open_gateway_site,
     run,
 )
-from starverse.testing.live_server import wait_for
+from starverse.testing.in_time import wait_for
 
 pytestmark = pytest.mark.serial
 

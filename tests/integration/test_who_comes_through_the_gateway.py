@@ -18,7 +18,7 @@ from starverse.gateway.inside import Inside
 from starverse.gateway.limits import DoorLimits
 from starverse.gateway.serving import Gateway
 from starverse.testing.gateway_sites import LISTEN, GatewaySite, Visitor, listen, make_key, open_gateway_site
-from starverse.testing.live_server import wait_for
+from starverse.testing.in_time import wait_for
 
 pytestmark = pytest.mark.serial
 

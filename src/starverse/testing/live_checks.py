@@ -12,7 +12,9 @@ from itertools import pairwise
 from typing import Any
 
 from starverse.node.plugs import block_disks, fuse_disks
-from starverse.testing.live_server import LiveServer, Person, wait_for
+from starverse.testing.in_time import wait_for
+from starverse.testing.live_person import Person
+from starverse.testing.live_server import LiveServer
 
 COUNTER = """#SBATCH --time=00:10:00
 trap 'echo told' USR1

@@ -13,7 +13,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from starverse.testing.forked_command import ForkedCommand
-from starverse.testing.live_server import Ground, LiveServer, wait_for
+from starverse.testing.in_time import wait_for
+from starverse.testing.live_server import Ground, LiveServer
 
 START_SECONDS = 90
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from starverse.testing.live_server import clean_environment
+from starverse.testing.live_person import clean_environment
 
 ORDINARY_UID = 65534
 

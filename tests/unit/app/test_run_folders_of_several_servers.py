@@ -8,7 +8,7 @@ import pytest
 
 from starverse.app.run_folder import RunFolder
 from starverse.domain.errors import Conflict
-from starverse.testing.live_server import wait_for
+from starverse.testing.in_time import wait_for
 
 
 def test_one_server_has_the_usual_names_and_leaves_nothing(tmp_path: Path) -> None:
