@@ -16,7 +16,7 @@ from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.acts import Act
 from starverse.node.network.off_limits import Net, off_limits, read_host_tables
 from starverse.node.network.pasta import NetworkRefused, Pasta, unlink
-from starverse.node.network.rates import hold_rates
+from starverse.node.network.rates import hold_rates, in_words
 from starverse.node.network.reject_rules import reject
 from starverse.node.network.resolvers import find_resolvers
 from starverse.node.sandbox import syscalls
@@ -94,7 +94,8 @@ def make_network(pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
     Called in a process that is single-threaded and may wait; raises :class:`NetworkRefused`.
     """
     nets, resolvers = off_limits(read_host_tables()), find_resolvers()
-    if why := _inside(sandbox, lambda: reject(nets, reachable, resolvers)):
+    if code := _inside(sandbox, lambda: reject(nets, reachable, resolvers)):
+        why = os.strerror(code)
         raise NetworkRefused(f"what must not be reached cannot be closed off (nf_tables: {why})")
     pasta.connect()
 
@@ -102,11 +103,12 @@ def make_network(pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
 def limit_rate(sandbox: int, bytes_per_second: int) -> str:
     """Limit a network that is there; answers why the kernel does not, ``""``: it does. ``sandbox`` is a
     pidfd. Called in a process that is single-threaded and may wait."""
-    return _inside(sandbox, lambda: hold_rates(bytes_per_second))
+    code = _inside(sandbox, lambda: hold_rates(bytes_per_second))
+    return in_words(code) if code else ""
 
 
-def _inside(sandbox: int, act: Callable[[], None]) -> str:
-    """Do it in a child that owns the sandbox's network; answers the refusal, ``""`` for none."""
+def _inside(sandbox: int, act: Callable[[], None]) -> int:
+    """Do it in a child that owns the sandbox's network; answers the number of the error, 0 for none."""
     inside = os.fork()
     if inside == 0:
         code = 1
@@ -119,4 +121,4 @@ def _inside(sandbox: int, act: Callable[[], None]) -> str:
         finally:
             os._exit(code)
     _, status = os.waitpid(inside, 0)
-    return os.strerror(os.waitstatus_to_exitcode(status)) if status else ""
+    return abs(os.waitstatus_to_exitcode(status))

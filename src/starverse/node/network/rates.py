@@ -54,13 +54,18 @@ def kernel_refusal() -> str:
             _ask(line, _NEW_LINK, _queue_device("probe0"))
         hold_rates(_BURST_BYTES_MIN)
     except OSError as error:
-        names = {
-            errno.EPERM: "not allowed",
-            errno.ENOENT: "sch_tbf, sch_ingress, cls_u32 or act_mirred is not in this kernel",
-            errno.EOPNOTSUPP: "ifb is not in this kernel",
-        }
-        return names.get(error.errno or 0, str(error))
+        return in_words(error.errno or 0)
     return ""
+
+
+def in_words(number: int) -> str:
+    """What the error of :func:`hold_rates` means."""
+    names = {
+        errno.EPERM: "not allowed",
+        errno.ENOENT: "sch_tbf, sch_ingress, cls_u32 or act_mirred is not in this kernel",
+        errno.EOPNOTSUPP: "ifb is not in this kernel",
+    }
+    return names.get(number, os.strerror(number))
 
 
 def _open_line() -> socket.socket:
