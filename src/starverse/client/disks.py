@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import quote
 
+from starverse.client.errors import ClientError
 from starverse.client.remote_files import HasFiles
 from starverse.client.shapes import Disk, DiskPrices, Snapshot, Sync
 from starverse.client.transport import Call, Transport, new_key
+from starverse.client.waiting import Patience, wait_until
 
-WAIT_PAUSE_SECONDS_FIRST = 0.05
-WAIT_PAUSE_SECONDS_MAX = 1.0
+PATIENCE = Patience(pause_seconds_first=0.05, pause_seconds_max=1.0)
 ENDED_SYNCS = frozenset({"succeeded", "failed", "cancelled"})
 
 
@@ -55,13 +57,10 @@ class Disks(HasFiles):
 
     def wait(self, disk: Disk, done: Callable[[Disk], bool], *, seconds_max: float) -> Disk:
         """The disk once it is ``done``, or as it is after so long."""
-        found, pause_seconds, waited_seconds = disk, WAIT_PAUSE_SECONDS_FIRST, 0.0
-        while not done(found) and waited_seconds < seconds_max:
-            self._transport.pause(pause_seconds)
-            waited_seconds += pause_seconds
-            pause_seconds = min(pause_seconds * 1.5, WAIT_PAUSE_SECONDS_MAX)
-            found = self.get(disk["id"])
-        return found
+        if done(disk):
+            return disk
+        patience = replace(PATIENCE, seconds_max=seconds_max)
+        return wait_until(self._transport, lambda: self.get(disk["id"]), done, patience)
 
     def usage(self, ref: str) -> dict[str, Any]:
         """What it holds and what that costs."""
@@ -80,13 +79,15 @@ class Disks(HasFiles):
 
     def wait_snapshot(self, ref: str, snapshot: Snapshot) -> Snapshot:
         """The snapshot once it is made, or has failed, or is gone."""
-        found: Snapshot | None = snapshot
-        pause_seconds, newest = WAIT_PAUSE_SECONDS_FIRST, snapshot
-        while found is not None and found["state"] == "making":
-            self._transport.pause(pause_seconds)
-            pause_seconds = min(pause_seconds * 1.5, WAIT_PAUSE_SECONDS_MAX)
+        newest = snapshot
+
+        def look() -> Snapshot | None:
+            nonlocal newest
             found = next((one for one in self.snapshots(ref) if one["id"] == snapshot["id"]), None)
             newest = found or newest
+            return found
+
+        wait_until(self._transport, look, lambda found: found is None or found["state"] != "making", PATIENCE)
         return newest
 
     def remove_snapshot(self, ref: str, snapshot: str) -> None:
@@ -109,9 +110,26 @@ class Disks(HasFiles):
     def cancel_sync(self, ref: str, sync_id: str) -> dict[str, Any]:
         return self._transport.send(Call("DELETE", _sync(ref, sync_id)))
 
-    def pause(self, seconds: float) -> None:
-        """Wait between two looks."""
-        self._transport.pause(seconds)
+    def wait_sync(
+        self,
+        ref: str,
+        sync: Sync,
+        *,
+        on_wait: Callable[[Sync], None],
+        on_break: Callable[[ClientError], None],
+    ) -> Sync:
+        """The copy once it has ended; asks again and again, also while the server is away for a while."""
+        if sync["state"] in ENDED_SYNCS:
+            return sync
+        on_wait(sync)
+        return wait_until(
+            self._transport,
+            lambda: self.sync(ref, sync["id"]),
+            lambda found: found["state"] in ENDED_SYNCS,
+            PATIENCE,
+            on_wait=on_wait,
+            on_break=on_break,
+        )
 
     # -- files
 

@@ -13,13 +13,11 @@ from typing import Any
 
 from starverse.client.errors import ClientError, NotReachable
 from starverse.client.transport import Call, Transport
+from starverse.client.waiting import GIVE_UP_SECONDS, is_away
 
 PAUSE_SECONDS_FIRST = 0.2
 PAUSE_SECONDS_MAX = 5.0
-GIVE_UP_SECONDS = 600.0
-"""How long a server may stay away before following ends with an error."""
 _SILENCE_SECONDS_MAX = 90.0
-_AWAY_STATUSES = frozenset({502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def follow(
     """The events of ``call`` up to and with ``end``.
 
     ``on_break`` hears of each broken connection before the next try. Raises :class:`ClientError` when the
-    API refuses, or stays away for :data:`GIVE_UP_SECONDS`.
+    API refuses, or stays away for ``GIVE_UP_SECONDS``.
     """
     away_seconds, pause_seconds = 0.0, PAUSE_SECONDS_FIRST
     while True:
@@ -87,8 +85,7 @@ def follow(
                         return
             broken: ClientError = NotReachable(transport.settings.api, "it closed the stream")
         except ClientError as error:
-            gone = isinstance(error, NotReachable) or error.code == "timed_out"
-            if not gone and error.status not in _AWAY_STATUSES:
+            if not is_away(error):
                 raise
             broken = error
         if away_seconds >= GIVE_UP_SECONDS:

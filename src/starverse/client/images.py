@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 from urllib.parse import quote
 
+from starverse.client.errors import ClientError
 from starverse.client.shapes import Image
 from starverse.client.transport import Call, Transport, new_key
+from starverse.client.waiting import Patience, wait_until
 
 VERIFY_TIMEOUT_SECONDS = 3600.0
 """Verifying reads every byte."""
+MADE_STATES = frozenset({"ready", "failed", "removed"})
+PATIENCE = Patience(pause_seconds_first=0.1, pause_seconds_max=1.0)
 
 
 class Images:
@@ -40,8 +45,26 @@ class Images:
     def remove(self, ref: str) -> None:
         self._transport.send(Call("DELETE", _image(ref)))
 
-    def pause(self, seconds: float) -> None:
-        self._transport.pause(seconds)
+    def wait(
+        self,
+        image: Image,
+        *,
+        on_wait: Callable[[Image], None],
+        on_break: Callable[[ClientError], None],
+    ) -> Image:
+        """The image once it is built, has failed or is gone; asks again and again, also while the server is
+        away for a while."""
+        if image["state"] in MADE_STATES:
+            return image
+        on_wait(image)
+        return wait_until(
+            self._transport,
+            lambda: self.get(image["id"]),
+            lambda found: found["state"] in MADE_STATES,
+            PATIENCE,
+            on_wait=on_wait,
+            on_break=on_break,
+        )
 
 
 def _image(ref: str) -> str:

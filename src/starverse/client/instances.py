@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, cast
 from urllib.parse import quote
 
-from starverse.client.errors import ClientError, NotReachable
-from starverse.client.follow import GIVE_UP_SECONDS
+from starverse.client.errors import ClientError
 from starverse.client.shapes import Activity, AppLink, Instance
 from starverse.client.transport import Call, Transport, new_key
+from starverse.client.waiting import Patience, wait_until
 
 STILL_STATES = frozenset({"stopped", "released"})
 """States that an instance does not leave by itself."""
-WAIT_PAUSE_SECONDS_FIRST = 0.05
-WAIT_PAUSE_SECONDS_MAX = 2.0
+PATIENCE = Patience(pause_seconds_first=0.05, pause_seconds_max=2.0)
 
 
 class Instances:
@@ -96,26 +96,17 @@ class Instances:
 
         ``on_change`` is told each new pair of state and message.
         """
-        pause_seconds, away_seconds = WAIT_PAUSE_SECONDS_FIRST, 0.0
         told: tuple[str, str | None] | None = None
-        while True:
-            try:
-                found = self.get(ref)
-            except NotReachable as error:
-                if away_seconds >= GIVE_UP_SECONDS:
-                    raise
-                on_break(error)
-                away_seconds += pause_seconds
-            else:
-                away_seconds = 0.0
-                if done(found):
-                    return found
-                now = (found["state"], found.get("message"))
-                if now != told:
-                    told = now
-                    on_change(found)
-            self._transport.pause(pause_seconds)
-            pause_seconds = min(pause_seconds * 1.5, WAIT_PAUSE_SECONDS_MAX)
+
+        def tell(found: Instance) -> None:
+            nonlocal told
+            now = (found["state"], found.get("message"))
+            if now != told:
+                told = now
+                on_change(found)
+
+        look = partial(self.get, ref)
+        return wait_until(self._transport, look, done, PATIENCE, on_wait=tell, on_break=on_break)
 
     def _act(self, ref: str, action: str, body: dict[str, Any]) -> Instance:
         call = Call("POST", f"{_instance(ref)}:{action}", body=body, key=new_key())

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote
 
-from starverse.client.errors import ClientError, NotReachable
-from starverse.client.follow import GIVE_UP_SECONDS, Event, follow
+from starverse.client.errors import ClientError
+from starverse.client.follow import Event, follow
 from starverse.client.packing import FolderLimits, PackedFolder
 from starverse.client.remote_files import HasFiles
 from starverse.client.shapes import Job, Limits, Lint, Submitted, Why
 from starverse.client.transport import Call, Transport, new_key
+from starverse.client.waiting import Patience, wait_until
 
 ENDED_STATES = frozenset({"succeeded", "failed", "cancelled"})
 UPLOAD_TIMEOUT_SECONDS = 600.0
 LOG_PIECE_BYTES = 256 * 1024
 CHARACTER_BYTES_MAX = 4
 """A piece may be shorter by less than this: a character is not cut in two."""
-WAIT_PAUSE_SECONDS_FIRST = 0.3
-WAIT_PAUSE_SECONDS_MAX = 3.0
+PATIENCE = Patience(pause_seconds_first=0.3, pause_seconds_max=3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,21 +169,13 @@ class Jobs(HasFiles):
 
     def wait(self, ref: str, *, on_break: Callable[[ClientError], None] = lambda error: None) -> Job:
         """The job once it has ended; asks again and again, also while the server is away for a while."""
-        pause_seconds, away_seconds = WAIT_PAUSE_SECONDS_FIRST, 0.0
-        while True:
-            try:
-                job = self.get(ref)
-            except NotReachable as error:
-                if away_seconds >= GIVE_UP_SECONDS:
-                    raise
-                on_break(error)
-                away_seconds += pause_seconds
-            else:
-                if job["state"] in ENDED_STATES:
-                    return job
-                away_seconds = 0.0
-            self._transport.pause(pause_seconds)
-            pause_seconds = min(pause_seconds * 1.5, WAIT_PAUSE_SECONDS_MAX)
+        return wait_until(
+            self._transport,
+            lambda: self.get(ref),
+            lambda job: job["state"] in ENDED_STATES,
+            PATIENCE,
+            on_break=on_break,
+        )
 
     def wait_all(
         self, ref: str, *, on_break: Callable[[ClientError], None] = lambda error: None

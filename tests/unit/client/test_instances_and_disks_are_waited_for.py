@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from starverse.client.api import Client
 from starverse.client.errors import ClientError, NotReachable
-from starverse.client.follow import GIVE_UP_SECONDS
 from starverse.client.instances import has_started, has_stopped
 from starverse.client.settings import Settings
+from starverse.client.waiting import GIVE_UP_SECONDS
 from starverse.testing import api_examples as examples
 from starverse.testing.fake_api import BREAK, FakeApi, Reply
 
@@ -53,12 +54,44 @@ def test_each_change_is_told_once_and_pauses_grow(api: FakeApi) -> None:
     assert len(waited) == 4
 
 
-def test_a_server_that_is_away_for_a_while_is_waited_for(api: FakeApi) -> None:
-    api.on("GET", "/instances/lab", *[BREAK] * 9, examples.instance())
+def _said(found: object) -> None:
+    """What is seen on the way is of no interest here."""
+
+
+WAITS = {
+    "job": (
+        ("/jobs/123", examples.job(state="succeeded")),
+        lambda client, told: client.jobs.wait("123", on_break=told),
+    ),
+    "instance": (
+        ("/instances/lab", examples.instance()),
+        lambda client, told: client.instances.wait("lab", has_started, on_break=told),
+    ),
+    "sync": (
+        ("/disks/home/syncs/y-1", examples.sync("succeeded")),
+        lambda client, told: client.disks.wait_sync("home", examples.sync(), on_wait=_said, on_break=told),
+    ),
+    "image": (
+        ("/images/i-mine", examples.image(id="i-mine")),
+        lambda client, told: client.images.wait(
+            examples.image(id="i-mine", state="building"), on_wait=_said, on_break=told
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("over", "wait"), WAITS.values(), ids=WAITS.keys())
+def test_a_server_that_is_away_for_a_while_is_waited_for(
+    api: FakeApi, over: tuple[str, dict[str, Any]], wait: Callable[[Client, object], dict[str, Any]]
+) -> None:
+    path, ended = over
+    starting = Reply(503, {"code": "unavailable", "detail": "it starts"})
+    api.on("GET", path, *[BREAK] * 9, *[starting] * 9, ended)
     broken: list[ClientError] = []
     with client_of(api, []) as client:
-        found = client.instances.wait("lab", has_started, on_break=broken.append)
-    assert (found["state"], len(broken)) == ("running", 2)
+        found = wait(client, broken.append)
+    assert found["state"] == ended["state"]
+    assert {error.status for error in broken} == {None, 503}
 
 
 def test_a_server_that_stays_away_is_told_in_the_end(api: FakeApi) -> None:

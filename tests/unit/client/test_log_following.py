@@ -8,9 +8,10 @@ import pytest
 
 from starverse.client.api import Client
 from starverse.client.errors import ClientError
-from starverse.client.follow import GIVE_UP_SECONDS, parse_events
+from starverse.client.follow import parse_events
 from starverse.client.jobs import LOG_PIECE_BYTES
 from starverse.client.settings import Settings
+from starverse.client.waiting import GIVE_UP_SECONDS
 from starverse.testing.fake_api import BREAK, FakeApi, Reply, sse
 
 FOLLOW = "/jobs/7/logs:follow"

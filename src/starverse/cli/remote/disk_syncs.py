@@ -13,12 +13,12 @@ from starverse.cli.remote.commands import Group, command
 from starverse.cli.remote.quantities import BytesPerSecond
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.tables import columns, render_fields, render_table, visible
+from starverse.cli.remote.telling import tell_break, tell_new
 from starverse.cli.remote.wording import length, rate_of_bytes, when
 from starverse.client.packing import size_text
 from starverse.client.shapes import Sync
 
 DIRECTIONS = ("pull", "push")
-PAUSE_SECONDS = 0.5
 
 
 @click.group("sync", cls=Group, help="Copies between a disk and a remote: start, ls, show, cancel, schedule.")
@@ -145,18 +145,9 @@ def sync_text(one: Sync) -> str:
 
 def _follow(session: Session, disk: str, first: Sync) -> None:
     """Progress on stderr, one line for each change; the exit code says how it ended."""
-    from starverse.client.disks import ENDED_SYNCS
-
-    disks = session.client().disks
-    found, told = first, ""
+    tell = tell_new(session, _progress)
     try:
-        while found["state"] not in ENDED_SYNCS:
-            line = _progress(found)
-            if line != told:
-                told = line
-                session.note(line)
-            disks.pause(PAUSE_SECONDS)
-            found = disks.sync(disk, first["id"])
+        found = session.client().disks.wait_sync(disk, first, on_wait=tell, on_break=tell_break(session))
     except KeyboardInterrupt:
         session.note(f"\nit goes on; end it: starverse disk sync cancel {shlex.quote(disk)} {first['id']}")
         session.exit_code = exit_codes.INTERRUPTED

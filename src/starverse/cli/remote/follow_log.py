@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from starverse.cli.remote.session import Session
-
-
-def tell_break(session: Session) -> Callable[[Exception], None]:
-    """Says once per break that the connection is being made again."""
-    told: list[str] = []
-
-    def tell(error: Exception) -> None:
-        if str(error) not in told:
-            told.append(str(error))
-            session.note(f"connection lost ({error}); trying again")
-
-    return tell
+from starverse.cli.remote.telling import tell_break
 
 
 def print_log(

@@ -12,14 +12,13 @@ from starverse.cli.remote import exit_codes
 from starverse.cli.remote.commands import Group, command, consent_option
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.tables import columns, render_fields, render_table
+from starverse.cli.remote.telling import tell_break, tell_new
 from starverse.cli.remote.wording import when
 from starverse.client.packing import size_text
 from starverse.client.shapes import Image
 
 KINDS = ("venv", "conda", "oci")
-ENDED = frozenset({"ready", "failed", "removed"})
 DIGEST_SHOWN = 19
-PAUSE_SECONDS = 1.0
 
 
 @click.group("image", cls=Group, help="Images: ls, show, build, save, verify, rm.")
@@ -143,16 +142,11 @@ def save(session: Session, instance: str, name: str, no_wait: bool) -> None:
 
 def _follow(session: Session, made: Any, *, stay: bool) -> None:
     """Stay until it is ready or has failed."""
-    images = session.client().images
     found: Image = made
-    told = ""
+    tell = tell_new(session, _state_text)
     try:
-        while stay and found["state"] not in ENDED:
-            if found["state"] != told:
-                told = found["state"]
-                session.note(f"{found['name']}: {told}")
-            images.pause(PAUSE_SECONDS)
-            found = images.get(found["id"])
+        if stay:
+            found = session.client().images.wait(made, on_wait=tell, on_break=tell_break(session))
     except KeyboardInterrupt:
         session.note(f"\n{made['name']} goes on; look: starverse image show {made['name']}")
         session.exit_code = exit_codes.INTERRUPTED
@@ -163,6 +157,10 @@ def _follow(session: Session, made: Any, *, stay: bool) -> None:
         session.exit_code = exit_codes.FAILURE
     else:
         session.note(f"{found['name']} is {found['state']}")
+
+
+def _state_text(one: Image) -> str:
+    return f"{one['name']}: {one['state']}"
 
 
 @command("Read every byte of an image again and compare it with its digest.")

@@ -10,7 +10,6 @@ import click
 
 from starverse.cli.remote import exit_codes
 from starverse.cli.remote.commands import command, consent_option
-from starverse.cli.remote.follow_log import tell_break
 from starverse.cli.remote.hour_prices import NO_GPU, price_line
 from starverse.cli.remote.instance_text import (
     WORKSPACE,
@@ -22,6 +21,7 @@ from starverse.cli.remote.instance_text import (
 from starverse.cli.remote.quantities import IdleStop, Length
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.tables import visible
+from starverse.cli.remote.telling import tell_break
 from starverse.cli.remote.wallet import Amount
 from starverse.cli.remote.wording import when
 from starverse.client.shapes import Instance

@@ -8,10 +8,11 @@ import click
 
 from starverse.cli.remote import exit_codes
 from starverse.cli.remote.commands import Command, session_of
-from starverse.cli.remote.follow_log import print_log, tell_break
+from starverse.cli.remote.follow_log import print_log
 from starverse.cli.remote.session import Session
 from starverse.cli.remote.submit_text import cheaper_text, lint_text, price_line, remark
 from starverse.cli.remote.tables import visible
+from starverse.cli.remote.telling import tell_break
 from starverse.client.sbatch_words import Grammar, Words, split_words
 from starverse.client.shapes import Lint, Submitted
 
