@@ -106,7 +106,7 @@ class Interactive:
         (ssh / "authorized_keys").write_text("".join(f"{key}\n" for key in self._spec.gateway_keys))
         config = sshd_config(environment)
         if oci_root.is_root_image(self._spec.image):
-            for option, (name, script) in oci_root.sshd_parts(sys.executable).items():
+            for option, (name, script) in oci_root.sshd_parts().items():
                 (ssh / name).write_text(script)
                 (ssh / name).chmod(0o755)
                 config = f"{option} /run/starverse/ssh/{name}\n{config}"

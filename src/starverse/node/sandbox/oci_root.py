@@ -67,9 +67,7 @@ def look(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup) -> RootIma
     if not is_root_image(spec.image):
         return None
     layers = LayeredRoot(spec.image, str(_layer(spec, folder)), str(folder / PLACE), ids_of(spec))
-    python = os.path.realpath(host.python)
-    starter = _starter(python)
-    return RootImage(starter, (*starter, f"{BESIDE}{python}"), layers)
+    return RootImage(_starter(), _python_command(host), layers)
 
 
 def ids_of(spec: LaunchSpec) -> SubIds | None:
@@ -142,30 +140,35 @@ def driver_files() -> list[str]:
     return sorted(str(path) for pattern in _DRIVER_FILES.split() for path in folder.glob(pattern))
 
 
-def _starter(python: str) -> tuple[str, ...]:
-    """The host's loader with the host's libraries, where they are inside."""
+def _starter(*first: str) -> tuple[str, ...]:
+    """The host's loader with the host's libraries, where they are inside; those of the folders ``first``
+    before others of their names."""
     loader = os.path.realpath(_LOADER)
-    libraries = [str(Path(loader).parent), str(Path(python).parent.parent / "lib")]
+    libraries = [*first, str(Path(loader).parent)]
     return f"{BESIDE}{loader}", "--library-path", ":".join(f"{BESIDE}{path}" for path in libraries)
 
 
-def sshd_parts(python: str, folders: Sequence[str] = _SSHD_FOLDERS) -> dict[str, tuple[str, str]]:
+def _python_command(host: HostSetup) -> tuple[str, ...]:
+    """The host's Python with the ``libpython`` that it came with: another one's would lack what it needs."""
+    python = os.path.realpath(host.python)
+    return *_starter(str(Path(python).parent.parent / "lib")), f"{BESIDE}{python}"
+
+
+def sshd_parts(folders: Sequence[str] = _SSHD_FOLDERS) -> dict[str, tuple[str, str]]:
     """Of an sshd that is several programs (OpenSSH 9.8 and newer) the option that names each of the others,
     with a name and a script for it: inside, they too are started by the host's loader."""
-    starter = _starter(os.path.realpath(python))
     found = {}
     for option, name in _SSHD_PARTS:
         place = next((f"{folder}/{name}" for folder in folders if Path(folder, name).is_file()), "")
         if place:
-            command = shlex.join((*starter, f"{BESIDE}{place}"))
+            command = shlex.join((*_starter(), f"{BESIDE}{place}"))
             found[option] = (name, f'#!/bin/sh\nexec {command} "$@"\n')
     return found
 
 
 def _python_script(host: HostSetup) -> str:
     """``-I -c CODE`` finds our packages by a line put before; they are not where its ``site`` looks."""
-    python = os.path.realpath(host.python)
-    start = shlex.join((*_starter(python), f"{BESIDE}{python}"))
+    start = shlex.join(_python_command(host))
     folders = [f"{BESIDE}{path}" for path in sys.path if path and Path(path).is_dir()]
     line = f"import sys; sys.path += {folders!r}"
     return f"""#!/bin/sh
