@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from starverse.app import topups
-from starverse.app.gateways import MockGateway
+from starverse.app.payment_providers import MockProvider
 from starverse.db import ledger
 from starverse.domain.ids import TeamId, TransferId
 from starverse.domain.ledger.accounts import REVENUE, cash_id
@@ -63,7 +63,7 @@ def test_an_amount_that_is_none_is_refused(site: Site, amount: object) -> None:
 def test_a_notification_is_taken_once_and_only_from_the_provider(site: Site) -> None:
     person = site.register()
     order = person.post("/topups", {"amount": "50.00"})["id"]
-    gateway = MockGateway(site.platform.settings.data / "gateway-mock.secret")
+    gateway = MockProvider(site.platform.settings.data / "gateway-mock.secret")
     notice = gateway.start(order, Money(50_000_000), site.clock.now()).notice
     assert notice is not None
     client = site.client()

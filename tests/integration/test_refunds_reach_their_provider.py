@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from starverse.app import topups
-from starverse.app.gateways import MockGateway
 from starverse.app.identity import Identity
+from starverse.app.payment_providers import MockProvider
 from starverse.app.topups import RefundRequest, TopUpRequest, finish_refunds
 from starverse.domain.errors import Unavailable
 from starverse.domain.money import Money
@@ -21,7 +21,7 @@ class Killed(BaseException):
     """The server dies here."""
 
 
-class Provider(MockGateway):
+class Provider(MockProvider):
     """Remembers what it paid back, by refund id; ``trouble`` befalls the calls to come, in order."""
 
     def __init__(self, folder: Path, *trouble: BaseException) -> None:

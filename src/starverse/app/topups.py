@@ -13,10 +13,10 @@ from datetime import datetime
 import structlog
 from sqlalchemy import Connection
 
-from starverse.app.gateways import Gateway, SignedNotification, gateway_named, gateways_of
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
 from starverse.app.one_by_one import Round, each
+from starverse.app.payment_providers import PaymentProvider, SignedNotification, provider_named, providers_of
 from starverse.app.platform import Platform
 from starverse.app.teams import require_owner
 from starverse.app.views import PAGE_ITEMS_DEFAULT, Page
@@ -65,7 +65,7 @@ class TopUpRequest:
 
 def create_topup(platform: Platform, identity: Identity, request: TopUpRequest) -> TopUpView:
     """Order a top-up for the caller's team and start its payment."""
-    provider = gateway_named(platform, request.provider)
+    provider = provider_named(platform, request.provider)
     _check_amount("amount", request.amount)
     topup_id = platform.ids.uuid7()
     with platform.database.write() as connection:
@@ -105,9 +105,9 @@ def get_topup(platform: Platform, identity: Identity, topup_id: str) -> TopUpVie
 
 def notify(platform: Platform, provider_name: str, notice: SignedNotification) -> str:
     """Take a provider's signed notification: the order's money arrives, once. Returns the order's id."""
-    if provider_name not in gateways_of(platform):
+    if provider_name not in providers_of(platform):
         raise NotFound(f"There is no payment provider {provider_name!r} here.")
-    provider = gateway_named(platform, provider_name)
+    provider = provider_named(platform, provider_name)
     payment = provider.read(notice, platform.clock.now())
     with platform.database.write() as connection:
         now = platform.clock.now()
@@ -152,7 +152,7 @@ def refund_topup(
     platform: Platform,
     identity: Identity,
     request: RefundRequest,
-    providers: Mapping[str, Gateway] | None = None,
+    providers: Mapping[str, PaymentProvider] | None = None,
 ) -> Refund:
     """Pay cash back to where the top-up came from: never more than was paid, never what is held or spent.
 
@@ -186,7 +186,7 @@ def refund_topup(
         record(connection, _event(topup, "refunded", f"{amount} to {topup.provider}", now))
     try:
         return _tell(
-            platform, gateways_of(platform) if providers is None else providers, done, topup.provider
+            platform, providers_of(platform) if providers is None else providers, done, topup.provider
         )
     except Exception as error:
         _log.warning(
@@ -195,13 +195,13 @@ def refund_topup(
         return done
 
 
-def finish_refunds(platform: Platform, providers: Mapping[str, Gateway] | None = None) -> str:
+def finish_refunds(platform: Platform, providers: Mapping[str, PaymentProvider] | None = None) -> str:
     """Tell providers of every refund that is still pending; what was done, in words. For a reconciler.
 
     The money left the wallet with the refund's row: a server that was killed before its provider heard of
     it, or a provider that was away, delays it only.
     """
-    known = gateways_of(platform) if providers is None else providers
+    known = providers_of(platform) if providers is None else providers
     with platform.database.read() as connection:
         pending = topups.pending_refunds(connection, SWEEP_MAX, tuple(known))
 
@@ -211,7 +211,7 @@ def finish_refunds(platform: Platform, providers: Mapping[str, Gateway] | None =
     return ", ".join(each(pending, tell))
 
 
-def _tell(platform: Platform, providers: Mapping[str, Gateway], refund: Refund, name: str) -> Refund:
+def _tell(platform: Platform, providers: Mapping[str, PaymentProvider], refund: Refund, name: str) -> Refund:
     """A provider pays a refund once, however often it is told of it."""
     if name not in providers:
         return refund
@@ -273,7 +273,7 @@ def run_auto_topups(platform: Platform) -> int:
     """
     with platform.database.read() as connection:
         rules = topups.all_rules(connection)
-    providers = gateways_of(platform)
+    providers = providers_of(platform)
     fired: list[str] = []
 
     def fire(rule: AutoTopUp) -> str:
@@ -335,7 +335,7 @@ def _rearm(connection: Connection, topup: TopUp, now: datetime) -> None:
         topups.set_armed(connection, topup.team_id, True)
 
 
-def _start(platform: Platform, provider: Gateway, topup_id: str) -> str | None:
+def _start(platform: Platform, provider: PaymentProvider, topup_id: str) -> str | None:
     """Start (again) the payment of an order that waits; the page to pay on, if any."""
     with platform.database.read() as connection:
         topup = topups.get_topup(connection, topup_id)

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Body, Depends, Header, Query, Request, Response
 
 from starverse.app import topups
-from starverse.app.gateways import SIGNATURE_HEADER, SignedNotification
+from starverse.app.payment_providers import SIGNATURE_HEADER, SignedNotification
 from starverse.app.topups import RefundRequest, TopUpRequest
 from starverse.http.routing import make_router
 from starverse.http.schemas_money import (

@@ -1,4 +1,4 @@
-"""Payment providers: one protocol, and the mock gateway that signs as real ones do.
+"""Payment providers: one protocol, and the mock that signs as real ones do.
 
 A provider tells us of a payment by a signed notification. The signature is an HMAC-SHA256 over the time
 and the whole body; a notification is taken within five minutes of its time, and a repeat of one changes
@@ -51,7 +51,7 @@ class PaymentNotification:
     amount: Money
 
 
-class Gateway(Protocol):
+class PaymentProvider(Protocol):
     """A payment provider."""
 
     @property
@@ -70,7 +70,7 @@ class Gateway(Protocol):
         ...
 
 
-class MockGateway:
+class MockProvider:
     """Pays every order at once, out of nothing; for trials and tests. Its notifications are really signed."""
 
     name = "mock"
@@ -116,17 +116,17 @@ class MockGateway:
         return hmac.new(secret, seconds.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
-def gateways_of(platform: Platform) -> dict[str, Gateway]:
+def providers_of(platform: Platform) -> dict[str, PaymentProvider]:
     """The providers that this installation takes, by name."""
-    found: dict[str, Gateway] = {}
+    found: dict[str, PaymentProvider] = {}
     if platform.settings.mock_gateway:
-        found["mock"] = MockGateway(platform.settings.data / "gateway-mock.secret")
+        found["mock"] = MockProvider(platform.settings.data / "gateway-mock.secret")
     return found
 
 
-def gateway_named(platform: Platform, name: str) -> Gateway:
+def provider_named(platform: Platform, name: str) -> PaymentProvider:
     """Raises :class:`Invalid` for a provider that this installation does not take."""
-    known = gateways_of(platform)
+    known = providers_of(platform)
     if name not in known:
         expected = f"one of {', '.join(known)}" if known else "none: this installation takes no payments"
         raise Invalid(faults=[FieldFault("provider", name[:40], expected)])
