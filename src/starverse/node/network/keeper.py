@@ -28,9 +28,17 @@ MAKING_SECONDS_MAX = 30.0
 
 class NetworkKeeper:
     """Nothing here waits. ``is_there``: whether the workload has the network that it asked for; ``remark``
-    is what its log should say of it."""
+    is what its log should say of it. ``make`` and ``limit`` are how it is made and its rate limited."""
 
-    def __init__(self, spec: LaunchSpec, folder: Path) -> None:
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        folder: Path,
+        make: Callable[[Pasta, int, list[Net]], None] | None = None,
+        limit: Callable[[int, int], str] | None = None,
+    ) -> None:
+        self._make_network = make or make_network
+        self._limit_rate = limit or limit_rate
         self._spec = spec
         self._folder = folder
         self._act: Act | None = None
@@ -75,10 +83,10 @@ class NetworkKeeper:
 
     def _make(self, pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
         """In the forked child."""
-        make_network(pasta, sandbox, reachable)
+        self._make_network(pasta, sandbox, reachable)
         rate = self._spec.limits.network_bytes_per_second
         if rate is not None:
-            told = {"bytes_per_second": rate, "refused": limit_rate(sandbox, rate)}
+            told = {"bytes_per_second": rate, "refused": self._limit_rate(sandbox, rate)}
             (self._folder / _RATE).write_text(json.dumps(told))
 
     def _read_remark(self) -> str:
