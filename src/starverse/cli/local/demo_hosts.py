@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from starverse.cli.local.demo import DemoFailed, Person, indented, say
+from starverse.cli.local.demo_people import DemoFailed, Person, indented, say
 
 HOST, DISK = "lab", "home"
 SSH_SECONDS_MAX = 60
