@@ -5,7 +5,6 @@ descriptor of the user namespace to be root of (-1: none). Whatever it writes la
 layer, with the workload's own rights: the platform never follows a path that a workload may have made.
 """
 
-import json
 import os
 import sys
 
@@ -43,6 +42,8 @@ def prepare(about: str) -> None:
     os.makedirs(GUARD, 0o755, exist_ok=True)  # noqa: PTH103
     if os.path.exists(DONE):  # noqa: PTH110
         return
+    import json  # once in the life of a layer
+
     with open(about, "rb") as file:  # noqa: PTH123
         odd = json.loads(file.read()).get("odd", ())
     for path, mode, uid, gid in odd:
