@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from starverse.app.etags import Changed, version_of
+from starverse.app.identity import Identity
 from starverse.app.instances import changing, starting, stopping, views
 from starverse.app.instances.changing import InstanceChange, settings_of
 from starverse.app.instances.launching import LaunchRequest, launch
@@ -157,6 +158,69 @@ def test_its_time_to_live_ends_it_while_no_server_is_there(world: World) -> None
     assert stopped.message == "its time to live of 600 s is over"
     (run,) = world.engine.launchers.values()
     assert run.state.ready_at is not None and run.state.ended_at == run.state.ready_at + 600
+    world.assert_sound()
+
+
+def reclaim(world: World, lab: Identity, rival: Identity) -> None:
+    """Somebody else's need of all cards takes those of ``box``, and is over; ``box`` runs again."""
+    launch(world.platform, rival, LaunchRequest("rtx4090", 8, name="urgent"))
+    world.run(60, step=10)
+    assert views.get(world.platform, lab, "box").state is InstanceState.QUEUED
+    stopping.stop(world.platform, rival, "urgent")
+    world.run(20, step=5)
+    stopping.remove(world.platform, rival, "urgent")
+    assert views.get(world.platform, lab, "box").state is InstanceState.RUNNING
+
+
+def test_its_time_to_live_goes_on_however_often_it_starts_elsewhere(world: World) -> None:
+    """Reclaimed more often than its time to live would allow to run through, it still ends by it."""
+    lab, rival = world.team("lab"), world.team("rival")
+    for name in ("box", "urgent"):
+        world.plan(name, FOR_EVER)
+    wanted = LaunchRequest("rtx4090", 2, name="box", tariff="spot", restart="elsewhere", ttl_seconds=600)
+    launch(world.platform, lab, wanted)
+    world.run(10, step=5)
+    first = views.get(world.platform, lab, "box")
+    assert first.ready_at is not None
+    ends = first.ready_at + timedelta(seconds=600)
+    for _ in range(2):
+        world.run(60, step=30)
+        reclaim(world, lab, rival)
+        again = views.get(world.platform, lab, "box")
+        assert again.ready_at != first.ready_at and again.stops_at == ends
+    newest = max(world.engine.launchers.values(), key=lambda run: run.spec.attempt)
+    assert newest.state.ready_at is not None and newest.desired.ttl_seconds is not None
+    assert newest.state.ready_at + newest.desired.ttl_seconds == pytest.approx(ends.timestamp(), abs=1)
+    world.clock.advance(seconds=3000)  # its launcher ends it, no server being there
+    world.engine.advance()
+    world.restart()
+    world.run(5)
+    stopped = views.get(world.platform, lab, "box")
+    assert (stopped.state, stopped.reason) == (InstanceState.STOPPED, "ttl")
+    assert newest.state.ended_at == pytest.approx(ends.timestamp(), abs=1)
+    world.assert_sound()
+
+
+def test_its_time_to_live_also_ends_while_it_waits_for_another_place(world: World) -> None:
+    lab, rival = world.team("lab"), world.team("rival")
+    for name in ("box", "urgent"):
+        world.plan(name, FOR_EVER)
+    wanted = LaunchRequest("rtx4090", 2, name="box", tariff="spot", restart="elsewhere", ttl_seconds=600)
+    launch(world.platform, lab, wanted)
+    world.run(10, step=5)
+    launch(world.platform, rival, LaunchRequest("rtx4090", 8, name="urgent"))
+    world.run(60, step=10)
+    waiting = views.get(world.platform, lab, "box")
+    assert waiting.state is InstanceState.QUEUED and waiting.stops_at is not None
+    world.run(600, step=60)
+    stopped = views.get(world.platform, lab, "box")
+    assert (stopped.state, stopped.reason, stopped.stops_at) == (InstanceState.STOPPED, "ttl", None)
+    stopping.stop(world.platform, rival, "urgent")
+    world.run(20, step=5)
+    starting.start(world.platform, lab, "box", StartRequest())
+    world.run(20, step=5)
+    anew = views.get(world.platform, lab, "box")  # what a person asks for has the whole time
+    assert anew.ready_at is not None and anew.stops_at == anew.ready_at + timedelta(seconds=600)
     world.assert_sound()
 
 

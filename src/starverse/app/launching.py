@@ -161,8 +161,18 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
         held_seconds=metering.held_seconds(connection, allocation.id),
         secrets=secrets.values_of(connection, platform, job.team_id, job.spec.secret_names),
         plugs=wanted_plugs(connection, platform, allocation.id),
-        ttl_seconds=instances.ttl_seconds_of(connection, job.instance_id) or 0,
+        ttl_seconds=ttl_left(connection, allocation, job) or 0,
     )
+
+
+def ttl_left(connection: Connection, allocation: Allocation, job: Job) -> int | None:
+    """What is left of an instance's time to live from this run's *ready* (from its placement, while it is not
+    ready) on, 0: it has none; ``None``: the job is no instance's start."""
+    if job.instance_id is None:
+        return None
+    first = allocations.first_ready(connection, [job.id]).get(job.id)
+    counted_from = allocation.ready_at or allocation.placed_at
+    return instances.policy_of(connection, job.instance_id).ttl_left(first, counted_from)
 
 
 def launch_spec(

@@ -14,11 +14,11 @@ from starverse.app.activity import note_activity
 from starverse.app.attachments import note_plugged, wanted_plugs
 from starverse.app.binding import follow_binding, is_proven, note_fault, read_bindings
 from starverse.app.endings import End, record_end, record_ready
-from starverse.app.launching import is_too_late
+from starverse.app.launching import is_too_late, ttl_left
 from starverse.app.one_by_one import each
 from starverse.app.overdue import MARGIN_SECONDS, Watch, Witness, why_overdue
 from starverse.app.platform import Platform
-from starverse.db import allocations, instances, inventory, jobs, metering
+from starverse.db import allocations, inventory, jobs, metering
 from starverse.domain.pricing.open_hours import window_end
 from starverse.domain.pricing.rating import rate_at
 from starverse.domain.recovery.causes import EndFacts, end_cause
@@ -142,7 +142,7 @@ def desired_of(platform: Platform, allocation: Allocation, job: Job) -> Desired:
     if job.spec.disks or job.instance_id is not None:
         with platform.database.read() as connection:
             plugs = wanted_plugs(connection, platform, allocation.id)
-            ttl_seconds = instances.ttl_seconds_of(connection, job.instance_id)
+            ttl_seconds = ttl_left(connection, allocation, job)
     return Desired(
         funded_until=stops.timestamp() if stops else None,
         notice_reason=allocation.notice_reason.value if allocation.notice_reason else "",

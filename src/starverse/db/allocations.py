@@ -241,6 +241,18 @@ _LAST_PLACED = Prepared(
 )
 
 
+_FIRST_READY = Prepared(
+    select(allocations.c.job_id, func.min(allocations.c.ready_at, type_=UtcTime).label("at"))
+    .where(allocations.c.ready_at.is_not(None), among(allocations.c.job_id, "jobs"))
+    .group_by(allocations.c.job_id)
+)
+
+
+def first_ready(connection: Connection, job_ids: Collection[str]) -> dict[str, datetime]:
+    """Job id -> when the first of its runs was ready; those of which none ever was are left out."""
+    return dict(_FIRST_READY.rows(connection, jobs=job_ids)) if job_ids else {}
+
+
 def promises(connection: Connection, job_ids: Collection[str]) -> dict[str, datetime]:
     """Job id -> when cards were last reclaimed in its name, unless it was placed since."""
     given: dict[str, datetime] = dict(_NOTICED_FOR.rows(connection, jobs=job_ids)) if job_ids else {}

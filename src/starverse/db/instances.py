@@ -220,11 +220,6 @@ def policy_of(connection: Connection, instance_id: str) -> Policy:
     return _policy(row)
 
 
-def ttl_seconds_of(connection: Connection, instance_id: str | None) -> int | None:
-    """How long each of its starts may last, 0: for ever; ``None``: it is no instance's."""
-    return None if instance_id is None else policy_of(connection, instance_id).ttl_seconds or 0
-
-
 def policies_of(connection: Connection, instance_ids: Collection[str]) -> dict[str, Policy]:
     return {row.instance_id: _policy(row) for row in _POLICIES.rows(connection, wanted=instance_ids)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import Connection
 
@@ -173,6 +173,8 @@ class _Around:
     jobs: dict[str, Job]
     """The present or last start, by job id."""
     runs: dict[str, Allocation]
+    first_ready: dict[str, datetime]
+    """When the start was ready first, by job id."""
     attached: dict[str, tuple[Attachment, ...]]
     disk_names: dict[str, tuple[str, str]]
     """Disk id -> its name and kind."""
@@ -212,6 +214,7 @@ def _read_around(platform: Platform, connection: Connection, found: Sequence[Ins
         wanted=instances.disks_of(connection, ids),
         jobs=present,
         runs=runs,
+        first_ready=allocations.first_ready(connection, list(present)),
         attached={key: attached.get(run.id, ()) for key, run in runs.items()},
         disk_names={disk.id: (disk.name, disk.kind.value) for disk in named.values()},
         evidence=instances.evidence_of(connection, run_ids),
@@ -268,7 +271,7 @@ def _view(platform: Platform, instance: Instance, around: _Around) -> InstanceVi
         created_at=instance.created_at,
         started_at=None if standing is None else standing.submitted_at,
         ready_at=ready_at,
-        stops_at=stops_at(policy, ready_at),
+        stops_at=policy.stops_at(around.first_ready.get(standing.id)) if standing else None,
         stopped_at=instance.stopped_at,
         release_at=instance.release_at,
         ssh=_ssh(platform, instance),
@@ -288,13 +291,6 @@ def policy_view(policy: Policy) -> PolicyView:
     after = policy.idle_stop is IdleStop.AFTER
     idle: str | int = (policy.idle_seconds or 0) if after else policy.idle_stop.value
     return PolicyView(idle, policy.ttl_seconds, policy.restart.value)
-
-
-def stops_at(policy: Policy, ready_at: datetime | None) -> datetime | None:
-    """The end of its time to live; ``None``: it has none, or is not ready."""
-    if policy.ttl_seconds is None or ready_at is None:
-        return None
-    return ready_at + timedelta(seconds=policy.ttl_seconds)
 
 
 def idleness(

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from starverse.app.instances.stopping import stop_standing
-from starverse.app.instances.views import idleness, is_warned, stops_at
+from starverse.app.instances.views import idleness, is_warned
 from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.db import allocations, events, instances
@@ -23,15 +23,18 @@ from starverse.domain.workloads.states import AllocationState, InstanceState
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
+    """``run`` ``None``: it waits for another place. Its time to live counts since ``first_ready_at``."""
+
     instance: Instance
     policy: Policy
+    first_ready_at: datetime
     clock: IdleClock | None
-    run: Allocation
+    run: Allocation | None
     evidence: tuple[Evidence, ...]
 
 
 def watch_all(platform: Platform) -> str:
-    """One round over every instance that runs; what it did."""
+    """One round over every instance that runs, or did and waits for another place; what it did."""
     with platform.database.read() as connection:
         seen = _look(connection)
     now = platform.clock.now()
@@ -39,29 +42,34 @@ def watch_all(platform: Platform) -> str:
 
 
 def _look(connection: Connection) -> list[_Seen]:
-    running = [i for i in instances.in_state(connection, InstanceState.RUNNING) if not i.reason]
-    ids = [instance.id for instance in running]
+    standing = instances.in_state(connection, InstanceState.RUNNING, InstanceState.QUEUED)
+    starts = [i.run_id for i in standing if i.run_id is not None and not i.reason]
+    first_ready = allocations.first_ready(connection, starts)
+    found = {i.run_id: i for i in standing if i.run_id in first_ready}
+    ids = [instance.id for instance in found.values()]
     policies, clocks = instances.policies_of(connection, ids), instances.idle_clocks(connection, ids)
-    of_job = allocations.of_jobs(connection, [i.run_id for i in running if i.run_id is not None])
     runs = {
         job_id: run
-        for job_id, own in of_job.items()
+        for job_id, own in allocations.of_jobs(connection, list(first_ready)).items()
         for run in own
         if run.state is AllocationState.RUNNING and run.stop_requested_at is None
     }
     evidence = instances.evidence_of(connection, [run.id for run in runs.values()])
-    return [
-        _Seen(i, policies[i.id], clocks.get(i.id), runs[i.run_id], evidence[runs[i.run_id].id])
-        for i in running
-        if i.run_id is not None and i.run_id in runs
-    ]
+    seen = []
+    for job_id, first in first_ready.items():
+        instance, run = found[job_id], runs.get(job_id)
+        own = () if run is None else evidence[run.id]
+        seen.append(_Seen(instance, policies[instance.id], first, clocks.get(instance.id), run, own))
+    return seen
 
 
 def _act_on(platform: Platform, seen: _Seen, now: datetime) -> str:
     name = seen.instance.name
-    ends = stops_at(seen.policy, seen.run.ready_at)
+    ends = seen.policy.stops_at(seen.first_ready_at)
     if ends is not None and now >= ends:
         return _stopped(platform, seen, InstanceReason.TTL, seen.policy.ttl_text, now)
+    if seen.run is None:
+        return ""
     found = idleness(platform, seen.policy, seen.clock, seen.run, seen.evidence, now)
     if found is None:
         return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from starverse.domain.ids import is_uuid
@@ -126,8 +126,8 @@ class InstanceSpec:
 class Policy:
     """What its owner wants beyond its size, in a row of its own: no refresh of what was seen touches it.
 
-    ``idle_seconds`` belongs to ``after``; ``ttl_seconds`` counts from *ready* of each start, ``None``: until
-    it is stopped.
+    ``idle_seconds`` belongs to ``after``; ``ttl_seconds`` counts from the first *ready* of each start that
+    was asked for, however often that start is reclaimed or loses its node; ``None``: until it is stopped.
     """
 
     idle_stop: IdleStop = IdleStop.UNSET
@@ -136,6 +136,22 @@ class Policy:
     restart: Restart = Restart.STAY
     generation: int = 0
     changed_at: datetime | None = None
+
+    def stops_at(self, first_ready_at: datetime | None) -> datetime | None:
+        """The end of its time to live; ``None``: it has none, or its start was not ready yet."""
+        if self.ttl_seconds is None or first_ready_at is None:
+            return None
+        return first_ready_at + timedelta(seconds=self.ttl_seconds)
+
+    def ttl_left(self, first_ready_at: datetime | None, counted_from: datetime) -> int:
+        """What a launcher is told, which counts from when it is ready itself: whole seconds, at least one.
+
+        0: it has no time to live.
+        """
+        if self.ttl_seconds is None or first_ready_at is None:
+            return self.ttl_seconds or 0
+        used = max(timedelta(), counted_from - first_ready_at)
+        return max(1, self.ttl_seconds - int(used.total_seconds()))
 
     @property
     def ttl_text(self) -> str:
