@@ -253,6 +253,9 @@ def begin_scheduled(platform: Platform, schedule: Sync) -> str:
 
 def take_up_abandoned(platform: Platform) -> list[str]:
     """What a server that died or hung left running waits again; its try counts."""
+    with platform.database.read() as connection:
+        if not syncs.abandoned(connection):
+            return []
 
     def act(connection: Connection) -> list[str]:
         now = platform.clock.now()
@@ -268,6 +271,9 @@ def take_up_abandoned(platform: Platform) -> list[str]:
 
 def take_next(platform: Platform, holder: str) -> Try | None:
     """Take the lease of the next sync that waits; ``None``: none does, or another was faster."""
+    with platform.database.read() as connection:
+        if not syncs.waiting(connection, platform.clock.now(), 1):
+            return None
 
     def act(connection: Connection) -> Sync | None:
         now = platform.clock.now()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, Row, bindparam, insert, or_, select, update
 
 from starverse.db.disk_tables import disk_sizes, disks, instance_disks
 from starverse.db.instance_tables import instances
+from starverse.db.prepared import Prepared
 from starverse.db.session import LostRace
 from starverse.db.statements import in_chunks
 from starverse.db.tables import teams
@@ -82,13 +84,46 @@ class Size:
 
 
 _KEPT = (DiskState.MAKING, DiskState.READY, DiskState.FAILED)
+_FIELDS = tuple(Disk.__dataclass_fields__)
+_MOST = bindparam("most", type_=Integer)
+
+
+def _selecting(where: ColumnElement[bool], *, most: bool = False) -> Prepared:
+    """Disks by name, ``most`` of them where that is to be said."""
+    query = select(disks).where(where).order_by(disks.c.name, disks.c.id)
+    return Prepared(query.limit(_MOST) if most else query)
+
+
+_MAKING, _READY = disks.c.state == DiskState.MAKING, disks.c.state == DiskState.READY
+_GET = _selecting(disks.c.id == bindparam("wanted"))
+_LOCK = Prepared(select(disks).where(disks.c.id == bindparam("wanted")).with_for_update())
+_UNMADE_COPIES = _selecting(_MAKING & disks.c.made_from.is_not(None), most=True)
+_UNMADE = _selecting(
+    (_MAKING & disks.c.made_from.is_(None)) | (_READY & (disks.c.made_gib != disks.c.gib)), most=True
+)
+_TO_REMOVE = _selecting((disks.c.state == DiskState.PURGED) & disks.c.purged_at.is_(None), most=True)
+_DELETED_BEFORE = _selecting(
+    (disks.c.state == DiskState.DELETED) & (disks.c.deleted_at <= bindparam("instant")), most=True
+)
+_MEASURED_BEFORE = Prepared(
+    select(disks)
+    .where(_READY, disks.c.used_at.is_(None) | (disks.c.used_at < bindparam("instant")))
+    .order_by(disks.c.used_at.is_not(None), disks.c.used_at, disks.c.id)
+    .limit(_MOST)
+)
+_WITH_DUE_SNAPSHOT = _selecting(_READY & (disks.c.snapshot_due_at <= bindparam("now")), most=True)
+
+
+@cache
+def _changing(*columns: str) -> Prepared:
+    """The conditional update that sets these columns."""
+    same = (disks.c.id == bindparam("wanted")) & (disks.c.generation == bindparam("seen"))
+    return Prepared(update(disks).where(same).returning(disks), columns)
 
 
 def insert_disk(connection: Connection, disk: Disk) -> None:
     """Raises ``IntegrityError`` where the team has a disk of that name."""
-    connection.execute(
-        insert(disks).values({name: getattr(disk, name) for name in Disk.__dataclass_fields__})
-    )
+    connection.execute(insert(disks).values({name: getattr(disk, name) for name in _FIELDS}))
 
 
 def change(connection: Connection, disk: Disk, **values: Any) -> Disk:
@@ -96,12 +131,10 @@ def change(connection: Connection, disk: Disk, **values: Any) -> Disk:
     changed meanwhile."""
     if "state" in values and values["state"] is not disk.state:
         advance(DISK_TRANSITIONS, disk.state, values["state"])
-    row = connection.execute(
-        update(disks)
-        .where(disks.c.id == disk.id, disks.c.generation == disk.generation)
-        .values(**values, generation=disk.generation + 1)
-        .returning(disks)
-    ).one_or_none()
+    changing = _changing(*values, "generation")
+    row = changing.first(
+        connection, wanted=disk.id, seen=disk.generation, **values, generation=disk.generation + 1
+    )
     if row is None:
         raise LostRace()
     return _disk(row)
@@ -134,12 +167,13 @@ def add_usage(connection: Connection, disk_id: str, more_bytes: int) -> None:
 
 
 def get(connection: Connection, disk_id: str) -> Disk | None:
-    return next(iter(_read(connection, disks.c.id == disk_id)), None)
+    row = _GET.first(connection, wanted=disk_id)
+    return None if row is None else _disk(row)
 
 
 def lock(connection: Connection, disk_id: str) -> Disk | None:
     """The disk, which nobody else changes or attaches until the transaction ends."""
-    row = connection.execute(select(disks).where(disks.c.id == disk_id).with_for_update()).one_or_none()
+    row = _LOCK.first(connection, wanted=disk_id)
     return None if row is None else _disk(row)
 
 
@@ -176,11 +210,7 @@ def get_many(connection: Connection, disk_ids: Collection[str]) -> dict[str, Dis
 def unmade(connection: Connection, limit: int, *, copied: bool) -> tuple[Disk, ...]:
     """Disks whose storage is not as asked for. ``copied``: those that begin as a snapshot and are not made
     yet; else those that begin empty, and those of another size."""
-    making = disks.c.state == DiskState.MAKING
-    if copied:
-        return _read(connection, making & disks.c.made_from.is_not(None), limit)
-    resized = (disks.c.state == DiskState.READY) & (disks.c.made_gib != disks.c.gib)
-    return _read(connection, (making & disks.c.made_from.is_(None)) | resized, limit)
+    return _disks((_UNMADE_COPIES if copied else _UNMADE).rows(connection, most=limit))
 
 
 def is_made_from(connection: Connection, snapshot_id: str) -> bool:
@@ -191,23 +221,21 @@ def is_made_from(connection: Connection, snapshot_id: str) -> bool:
 
 def to_remove(connection: Connection, limit: int) -> tuple[Disk, ...]:
     """Disks that are no more and whose bytes may still be there."""
-    return _read(connection, (disks.c.state == DiskState.PURGED) & disks.c.purged_at.is_(None), limit)
+    return _disks(_TO_REMOVE.rows(connection, most=limit))
 
 
 def deleted_before(connection: Connection, instant: datetime, limit: int) -> tuple[Disk, ...]:
     """Disks whose time to be restored is over."""
-    return _read(connection, (disks.c.state == DiskState.DELETED) & (disks.c.deleted_at <= instant), limit)
+    return _disks(_DELETED_BEFORE.rows(connection, instant=instant, most=limit))
 
 
 def measured_before(connection: Connection, instant: datetime, limit: int) -> tuple[Disk, ...]:
     """Ready disks that were measured before an instant or never, the longest ago first."""
-    due = (disks.c.state == DiskState.READY) & (disks.c.used_at.is_(None) | (disks.c.used_at < instant))
-    query = select(disks).where(due).order_by(disks.c.used_at.is_not(None), disks.c.used_at, disks.c.id)
-    return tuple(_disk(row) for row in connection.execute(query.limit(limit)))
+    return _disks(_MEASURED_BEFORE.rows(connection, instant=instant, most=limit))
 
 
 def with_due_snapshot(connection: Connection, now: datetime, limit: int) -> tuple[Disk, ...]:
-    return _read(connection, (disks.c.state == DiskState.READY) & (disks.c.snapshot_due_at <= now), limit)
+    return _disks(_WITH_DUE_SNAPSHOT.rows(connection, now=now, most=limit))
 
 
 # -- sizes
@@ -279,11 +307,13 @@ def _instance_disk(row: Row[*tuple[Any, ...]]) -> InstanceDisk:
     return InstanceDisk(row.instance_id, row.disk_id, row.target, row.read_only, row.since)
 
 
-def _read(connection: Connection, where: ColumnElement[bool], limit: int | None = None) -> tuple[Disk, ...]:
-    query = select(disks).where(where).order_by(disks.c.name, disks.c.id).limit(limit)
-    return tuple(_disk(row) for row in connection.execute(query))
+def _read(connection: Connection, where: ColumnElement[bool]) -> tuple[Disk, ...]:
+    return _disks(connection.execute(select(disks).where(where).order_by(disks.c.name, disks.c.id)))
 
 
-def _disk(row: Row[*tuple[Any, ...]]) -> Disk:
-    found = row._mapping
-    return Disk(**{name: found[name] for name in Disk.__dataclass_fields__})
+def _disks(rows: Iterable[Any]) -> tuple[Disk, ...]:
+    return tuple(_disk(row) for row in rows)
+
+
+def _disk(row: Any) -> Disk:
+    return Disk(**{name: getattr(row, name) for name in _FIELDS})

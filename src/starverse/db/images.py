@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, bindparam, func, insert, or_, select, update
 
 from starverse.db.disk_tables import images
 from starverse.db.instance_tables import instances
+from starverse.db.prepared import Prepared, among
 from starverse.db.tables import allocations, job_specs, jobs
 from starverse.domain.catalog.images import Image, ImageKind, ImageState, advance
 from starverse.domain.errors import Conflict
@@ -24,6 +25,17 @@ _OPEN = (
 )
 _NAMES_ONE = '"image":"'
 """In the stored text of a specification that names an image."""
+_FIELDS = tuple(Image.__dataclass_fields__)
+
+
+def _select() -> Select[*tuple[object, ...]]:
+    return select(*(images.c[name] for name in _FIELDS))
+
+
+_GET = Prepared(_select().where(images.c.id == bindparam("wanted")))
+_IN_STATES = Prepared(
+    _select().where(among(images.c.state, "states")).order_by(images.c.asked_at, images.c.id)
+)
 
 
 def add(connection: Connection, image: Image) -> None:
@@ -32,7 +44,7 @@ def add(connection: Connection, image: Image) -> None:
 
 
 def get(connection: Connection, image_id: str) -> Image | None:
-    row = connection.execute(_select().where(images.c.id == image_id)).one_or_none()
+    row = _GET.first(connection, wanted=image_id)
     return None if row is None else _image(row)
 
 
@@ -67,8 +79,8 @@ def count_of_team(connection: Connection, team_id: str | None) -> int:
 
 def in_states(connection: Connection, *states: ImageState) -> tuple[Image, ...]:
     """The images in these states, the one asked for first leading."""
-    query = _select().where(images.c.state.in_(states)).order_by(images.c.asked_at, images.c.id)
-    return tuple(_image(row) for row in connection.execute(query))
+    rows = _IN_STATES.rows(connection, states=[state.value for state in states])
+    return tuple(_image(row) for row in rows)
 
 
 def change(connection: Connection, image: Image, state: ImageState, **changes: Any) -> Image:
@@ -144,16 +156,11 @@ def _named(rows: Iterable[Row[*tuple[object, ...]]]) -> dict[str, list[str]]:
     return found
 
 
-def _select() -> Select[*tuple[object, ...]]:
-    return select(*(images.c[name] for name in Image.__dataclass_fields__))
-
-
-def _image(row: Row[*tuple[object, ...]]) -> Image:
-    values = dict(row._mapping)
-    values["contents"] = tuple(json.loads(str(values["contents"])))
-    return Image(**values)
+def _image(row: Any) -> Image:
+    values = {name: getattr(row, name) for name in _FIELDS}
+    return Image(**values | {"contents": tuple(json.loads(values["contents"]))})
 
 
 def _values(image: Image) -> dict[str, Any]:
-    values = {name: getattr(image, name) for name in Image.__dataclass_fields__}
+    values = {name: getattr(image, name) for name in _FIELDS}
     return values | {"contents": json.dumps(image.contents)}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, bindparam, func, insert, select, update
 
 from starverse.db.disk_tables import disk_snapshots
+from starverse.db.prepared import Prepared
 from starverse.db.session import LostRace
 from starverse.domain.catalog.disks import SNAPSHOT_TRANSITIONS, SnapshotState
 from starverse.domain.workloads.states import advance
@@ -34,10 +36,23 @@ class Snapshot:
     removed_at: datetime | None = None
 
 
+_FIELDS = tuple(Snapshot.__dataclass_fields__)
+
+
+def _some(where: ColumnElement[bool]) -> Prepared:
+    """Snapshots, ``most`` of them, the oldest first."""
+    c = disk_snapshots.c
+    query = select(disk_snapshots).where(where).order_by(c.asked_at, c.id)
+    return Prepared(query.limit(bindparam("most", type_=Integer)))
+
+
+_UNMADE = _some(disk_snapshots.c.state == SnapshotState.MAKING)
+_TO_REMOVE = _some((disk_snapshots.c.state == SnapshotState.REMOVED) & disk_snapshots.c.bytes.is_not(None))
+
+
 def insert_snapshot(connection: Connection, snapshot: Snapshot) -> None:
     """Raises ``IntegrityError`` where the disk has one of that name."""
-    fields = Snapshot.__dataclass_fields__
-    connection.execute(insert(disk_snapshots).values({name: getattr(snapshot, name) for name in fields}))
+    connection.execute(insert(disk_snapshots).values({name: getattr(snapshot, name) for name in _FIELDS}))
 
 
 def change(connection: Connection, snapshot: Snapshot, state: SnapshotState, **values: Any) -> Snapshot:
@@ -92,13 +107,12 @@ def is_making(connection: Connection, disk_id: str) -> bool:
 
 def unmade(connection: Connection, limit: int) -> tuple[Snapshot, ...]:
     """Those that wait for their copy, the oldest first."""
-    return _read(connection, disk_snapshots.c.state == SnapshotState.MAKING, limit)
+    return _snapshots(_UNMADE.rows(connection, most=limit))
 
 
 def to_remove(connection: Connection, limit: int) -> tuple[Snapshot, ...]:
     """Removed ones whose bytes may still be there."""
-    c = disk_snapshots.c
-    return _read(connection, (c.state == SnapshotState.REMOVED) & c.bytes.is_not(None), limit)
+    return _snapshots(_TO_REMOVE.rows(connection, most=limit))
 
 
 def note_gone(connection: Connection, snapshot_id: str) -> None:
@@ -106,14 +120,14 @@ def note_gone(connection: Connection, snapshot_id: str) -> None:
     connection.execute(update(disk_snapshots).where(disk_snapshots.c.id == snapshot_id).values(bytes=None))
 
 
-def _read(
-    connection: Connection, where: ColumnElement[bool], limit: int | None = None
-) -> tuple[Snapshot, ...]:
+def _read(connection: Connection, where: ColumnElement[bool]) -> tuple[Snapshot, ...]:
     c = disk_snapshots.c
-    query = select(disk_snapshots).where(where).order_by(c.asked_at, c.id).limit(limit)
-    return tuple(_snapshot(row) for row in connection.execute(query))
+    return _snapshots(connection.execute(select(disk_snapshots).where(where).order_by(c.asked_at, c.id)))
 
 
-def _snapshot(row: Row[*tuple[Any, ...]]) -> Snapshot:
-    found = row._mapping
-    return Snapshot(**{name: found[name] for name in Snapshot.__dataclass_fields__})
+def _snapshots(rows: Iterable[Any]) -> tuple[Snapshot, ...]:
+    return tuple(_snapshot(row) for row in rows)
+
+
+def _snapshot(row: Any) -> Snapshot:
+    return Snapshot(**{name: getattr(row, name) for name in _FIELDS})

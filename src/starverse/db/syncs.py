@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, bindparam, insert, select, update
 
 from starverse.db.disk_tables import disk_syncs as table
 from starverse.db.disk_tables import disks
 from starverse.db.leases import clock
-from starverse.db.session import LostRace
+from starverse.db.prepared import Prepared
+from starverse.db.session import LostRace, database_micros
 from starverse.domain.catalog.disks import SyncDirection, SyncState
 from starverse.domain.catalog.syncs import SYNC_TRANSITIONS, Progress
 from starverse.domain.disk_kind import DiskKind
@@ -59,11 +61,36 @@ class Sync:
     lease_until: datetime | None = None
 
 
+_FIELDS = tuple(Sync.__dataclass_fields__)
+_IN_ORDER = select(table).order_by(c.asked_at, c.id)
+_MOST = bindparam("most", type_=Integer)
+_DUE_SCHEDULES = Prepared(
+    _IN_ORDER.where(c.state == SyncState.QUEUED, c.schedule.is_not(None), c.due_at <= bindparam("now")).limit(
+        _MOST
+    )
+)
+_ABANDONED = Prepared(_IN_ORDER.where(c.state == SyncState.RUNNING, c.lease_until <= database_micros()))
+
+
+def _waiting() -> Prepared:
+    running = table.alias()
+    kind = select(disks.c.kind).where(disks.c.id == c.disk_id).scalar_subquery()
+    busy = select(running.c.id).where(
+        running.c.disk_id == c.disk_id,
+        running.c.state == SyncState.RUNNING,
+        (running.c.direction == c.direction) | (kind == DiskKind.BLOCK),
+    )
+    due = c.due_at.is_(None) | (c.due_at <= bindparam("now"))
+    query = _IN_ORDER.where(c.state == SyncState.QUEUED, c.schedule.is_(None), due, ~busy.exists())
+    return Prepared(query.limit(_MOST))
+
+
+_WAITING = _waiting()
+
+
 def add(connection: Connection, sync: Sync) -> None:
     """A new one."""
-    connection.execute(
-        insert(table).values({name: getattr(sync, name) for name in Sync.__dataclass_fields__})
-    )
+    connection.execute(insert(table).values({name: getattr(sync, name) for name in _FIELDS}))
 
 
 def get(connection: Connection, sync_id: str) -> Sync | None:
@@ -94,32 +121,18 @@ def open_of_schedule(connection: Connection, sync_id: str) -> tuple[Sync, ...]:
 
 def due_schedules(connection: Connection, now: datetime, limit: int) -> tuple[Sync, ...]:
     """Schedules whose time has come."""
-    due = (c.state == SyncState.QUEUED) & c.schedule.is_not(None) & (c.due_at <= now)
-    return _read(connection, due, limit)
+    return _syncs(_DUE_SCHEDULES.rows(connection, now=now, most=limit))
 
 
 def waiting(connection: Connection, now: datetime, limit: int) -> tuple[Sync, ...]:
     """Syncs that can be begun, the oldest first: none runs on that disk in that direction, and none at all on
     a block disk, which has one writer."""
-    running = table.alias()
-    kind = select(disks.c.kind).where(disks.c.id == c.disk_id).scalar_subquery()
-    busy = select(running.c.id).where(
-        running.c.disk_id == c.disk_id,
-        running.c.state == SyncState.RUNNING,
-        (running.c.direction == c.direction) | (kind == DiskKind.BLOCK),
-    )
-    due = (
-        (c.state == SyncState.QUEUED)
-        & c.schedule.is_(None)
-        & (c.due_at.is_(None) | (c.due_at <= now))
-        & ~busy.exists()
-    )
-    return _read(connection, due, limit)
+    return _syncs(_WAITING.rows(connection, now=now, most=limit))
 
 
 def abandoned(connection: Connection) -> tuple[Sync, ...]:
     """Syncs that run on record and whose holder said nothing for so long that it holds them no more."""
-    return _read(connection, (c.state == SyncState.RUNNING) & (c.lease_until <= clock(connection)))
+    return _syncs(_ABANDONED.rows(connection))
 
 
 def change(connection: Connection, sync: Sync, **values: Any) -> Sync:
@@ -182,10 +195,12 @@ def renew(
 
 
 def _read(connection: Connection, where: ColumnElement[bool], limit: int | None = None) -> tuple[Sync, ...]:
-    query = select(table).where(where).order_by(c.asked_at, c.id).limit(limit)
-    return tuple(_sync(row) for row in connection.execute(query))
+    return _syncs(connection.execute(_IN_ORDER.where(where).limit(limit)))
 
 
-def _sync(row: Row[*tuple[Any, ...]]) -> Sync:
-    found = row._mapping
-    return Sync(**{name: found[name] for name in Sync.__dataclass_fields__})
+def _syncs(rows: Iterable[Any]) -> tuple[Sync, ...]:
+    return tuple(_sync(row) for row in rows)
+
+
+def _sync(row: Any) -> Sync:
+    return Sync(**{name: getattr(row, name) for name in _FIELDS})

@@ -8,6 +8,8 @@ way. A build goes on without the server that started it, and is found again by i
 
 from __future__ import annotations
 
+from functools import partial
+
 from starverse.app.images import building
 from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
@@ -20,8 +22,12 @@ _STEPS = (building.follow_builds, building.find_missing, building.begin_next, bu
 def make(platform: Platform) -> Reconciler:
     def act() -> str:
         round_ = Round()
+        alive = building.read_alive(platform)
         for step in _STEPS:
-            round_.act_on([platform], step)
+            did = len(round_.did)
+            round_.act_on([alive], partial(step, platform))
+            if len(round_.did) > did or round_.fault is not None:
+                alive = building.read_alive(platform)
         return ", ".join(round_.end())
 
     return Reconciler("images", "build images and remove unused ones", PERIOD_SECONDS, act)

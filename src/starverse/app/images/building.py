@@ -1,10 +1,15 @@
 """What the reconciler of images does: one build after another, each outside of any transaction.
 
+The steps are given the images as they were read, once while nothing happens; a change is made only where
+nobody made one meanwhile.
+
 An image is marked ``building`` before its builder is started, so that a server that dies in between leaves an
 image without a builder, which is built again, and never a builder without an image.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from starverse.app.images.saving import layers_of
 from starverse.app.platform import Platform
@@ -24,10 +29,18 @@ BUILDER_UID_BELOW_TEAMS = 1
 """A root platform builds as the user just below those of teams."""
 
 
-def follow_builds(platform: Platform) -> str:
-    """Record how builds ended; clear away those that nobody waits for. What was done, in words."""
+_ALIVE = (ImageState.QUEUED, ImageState.BUILDING, ImageState.READY)
+
+
+def read_alive(platform: Platform) -> tuple[Image, ...]:
+    """Every image that is, or is to be, there, the one asked for first leading."""
     with platform.database.read() as connection:
-        building = {image.id: image for image in images.in_states(connection, ImageState.BUILDING)}
+        return images.in_states(connection, *_ALIVE)
+
+
+def follow_builds(platform: Platform, alive: Collection[Image]) -> str:
+    """Record how builds ended; clear away those that nobody waits for. What was done, in words."""
+    building = {image.id: image for image in alive if image.state is ImageState.BUILDING}
     said = [_follow(platform, image) for image in building.values()]
     for image_id in platform.images.builds():
         if image_id not in building and platform.images.end(image_id):
@@ -35,12 +48,11 @@ def follow_builds(platform: Platform) -> str:
     return ", ".join(text for text in said if text)
 
 
-def begin_next(platform: Platform) -> str:
+def begin_next(platform: Platform, alive: Collection[Image]) -> str:
     """Start the build that was asked for first, unless one is under way."""
-    with platform.database.read() as connection:
-        if images.in_states(connection, ImageState.BUILDING):
-            return ""
-        waiting = images.in_states(connection, ImageState.QUEUED)
+    if any(image.state is ImageState.BUILDING for image in alive):
+        return ""
+    waiting = [image for image in alive if image.state is ImageState.QUEUED]
     if not waiting or platform.images.builds():
         return ""
     with platform.database.write() as connection:
@@ -53,10 +65,9 @@ def begin_next(platform: Platform) -> str:
     return f"building {image.id}"
 
 
-def find_missing(platform: Platform) -> str:
+def find_missing(platform: Platform, alive: Collection[Image]) -> str:
     """Have images built again whose bytes are gone, as after a restore without them."""
-    with platform.database.read() as connection:
-        ready = images.in_states(connection, ImageState.READY)
+    ready = [image for image in alive if image.state is ImageState.READY]
     gone = [image for image in ready if not platform.images.is_sound(str(image.digest))]
     for image in gone:
         saved = image.kind is ImageKind.SAVED
@@ -67,8 +78,11 @@ def find_missing(platform: Platform) -> str:
     return ", ".join(f"the files of {image.id} are gone" for image in gone)
 
 
-def remove_unused(platform: Platform) -> str:
-    """Delete stores that no image names and nothing open uses, unless a build may just be making one."""
+def remove_unused(platform: Platform, _alive: Collection[Image]) -> str:
+    """Delete stores that no image names and nothing open uses, unless a build may just be making one.
+
+    Nothing is deleted by what was read before.
+    """
     store = platform.images
     swept = store.sweep()
     said = [f"removed {swept} leftovers"] if swept else []
