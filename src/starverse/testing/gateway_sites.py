@@ -139,6 +139,12 @@ class GatewaySite:
         self.gateway = Gateway(self.platform, self.keys, self.inside, listen(self.port))
         self.gateway.start()
 
+    def visitor_with_instance(self, person: str, name: str) -> Visitor:
+        """A new person with an instance that runs."""
+        who = self.world.team(person)
+        self.instance(who, name)
+        return self.visitor(who)
+
     def visitor(self, who: Identity, name: str = "key") -> Visitor:
         """A person's key pair, added to their account."""
         folder = self.folder / f"{who.team_name}-{name}"

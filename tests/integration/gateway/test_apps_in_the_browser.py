@@ -25,8 +25,6 @@ from starverse.testing.gateway_sites import (
     GatewaySite,
     Visitor,
     free_port,
-    open_gateway_site,
-    serve_api,
     token_of,
 )
 from starverse.testing.in_time import wait_for
@@ -34,26 +32,6 @@ from starverse.testing.in_time import wait_for
 pytestmark = pytest.mark.serial
 
 MIB = 1024**2
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySite]:
-    with open_gateway_site("sqlite", tmp_path_factory.mktemp("apps")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def api(site: GatewaySite) -> Iterator[str]:
-    with serve_api(site) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def wang(site: GatewaySite) -> Visitor:
-    """Someone with a running instance ``digits``."""
-    who = site.world.team("wang")
-    site.instance(who, "digits")
-    return site.visitor(who)
 
 
 class App(BaseHTTPRequestHandler):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,11 @@ from starverse.app import auth, teams
 from starverse.app.auth import TokenRequest
 from starverse.domain.ids import TeamId, TokenId
 from starverse.domain.workloads.states import InstanceState
-from starverse.testing.gateway_sites import GatewaySite, Visitor, open_gateway_site, serve_api, token_of
+from starverse.testing.gateway_sites import GatewaySite, Visitor, token_of
 
 pytestmark = pytest.mark.serial
 
 MIB = 1024**2
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySite]:
-    with open_gateway_site("sqlite", tmp_path_factory.mktemp("terminal")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def api(site: GatewaySite) -> Iterator[str]:
-    with serve_api(site) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def wang(site: GatewaySite) -> Visitor:
-    """Someone with a running instance ``digits``."""
-    who = site.world.team("wang")
-    site.instance(who, "digits")
-    return site.visitor(who)
 
 
 def opened(api: str, token: str | None, path: str = "digits/terminal", **more: Any) -> ClientConnection:

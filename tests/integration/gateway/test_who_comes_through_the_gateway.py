@@ -34,9 +34,7 @@ def site(tmp_path: Path) -> Iterator[GatewaySite]:
 @pytest.fixture
 def wang(site: GatewaySite) -> Visitor:
     """Someone with a running instance ``digits``."""
-    who = site.world.team("wang")
-    site.instance(who, "digits")
-    return site.visitor(who)
+    return site.visitor_with_instance("wang", "digits")
 
 
 def staying(visitor: Visitor, instance: str) -> subprocess.Popen[bytes]:

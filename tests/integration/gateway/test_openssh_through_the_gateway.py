@@ -27,7 +27,6 @@ from starverse.testing.gateway_sites import (
     Visitor,
     environment_without_agent,
     free_port,
-    open_gateway_site,
     run,
 )
 from starverse.testing.in_time import wait_for
@@ -35,20 +34,6 @@ from starverse.testing.in_time import wait_for
 pytestmark = pytest.mark.serial
 
 MIB = 1024**2
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewaySite]:
-    with open_gateway_site("sqlite", tmp_path_factory.mktemp("gateway")) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def wang(site: GatewaySite) -> Visitor:
-    """Someone with a running instance ``digits``."""
-    who = site.world.team("wang")
-    site.instance(who, "digits")
-    return site.visitor(who)
 
 
 @pytest.fixture
@@ -127,7 +112,7 @@ def test_a_terminal_has_its_size_its_resizes_and_its_exit_code(wang: Visitor) ->
         line.send("stty size; tty\n")
         line.until(b"/dev/pts/")
         line.resize(40, 120)
-        line.send("stty size\n")
+        line.send('until stty size | grep -qx "$((20 * 2)) 120"; do sleep 0.05; done; stty size\n')
         line.until(b"40 120")
         line.send("exit 5\n")
         assert process.wait(20) == 5
