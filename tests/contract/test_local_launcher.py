@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec, Template
+from starverse.domain.recovery.causes import EndFacts, end_cause
+from starverse.domain.workloads.launch import NODE_DOWN, Desired, LauncherState, LaunchSpec, Template
+from starverse.domain.workloads.reasons import EndCause
 from starverse.engines.base import Presence
 from starverse.engines.local import LocalEngine
 from starverse.node import processes
@@ -282,7 +284,8 @@ def test_a_machine_going_down_ends_workloads_with_term(bench: Bench) -> None:
     assert holder is not None
     os.kill(holder, 15)
     state = bench.wait_ended(name)
-    assert (state.exit_code, state.stopped_by) == (5, "stop")
+    assert (state.exit_code, state.stopped_by) == (5, NODE_DOWN)
+    assert end_cause(EndFacts(state))[0] is EndCause.NODE_LOST
     assert "bye" in log_of(spec)
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from starverse.domain.cluster import node_state
+from starverse.domain.recovery.causes import EndFacts, end_cause
 from starverse.domain.workloads.launch import Desired, GrantedCard, LaunchSpec
+from starverse.domain.workloads.reasons import EndCause
 from starverse.engines.base import EngineUnavailable, Observation, Presence
 from starverse.engines.slurm import SlurmEngine
 from starverse.engines.slurm.commands import Commands
@@ -384,6 +386,16 @@ def test_a_node_that_dies_takes_its_launcher_along(site: Site) -> None:
     assert seen.state.ready_at is not None
     site.clean(name)
     site.lab.start_node("gpu002")
+
+
+def test_a_node_that_operators_set_down_is_a_lost_node(site: Site) -> None:
+    name = own("setdown")
+    site.submit(name, node="gpu002")
+    site.until_running(name)
+    site.lab.set_node("gpu002", "down", "to be moved")  # it comes back by itself: ReturnToService=2
+    seen = site.until(name, Presence.ENDED)
+    assert seen.state is not None and end_cause(EndFacts(seen.state))[0] is EndCause.NODE_LOST
+    site.clean(name)
 
 
 @pytest.mark.parametrize(

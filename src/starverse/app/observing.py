@@ -15,6 +15,7 @@ from starverse.app.attachments import note_plugged, wanted_plugs
 from starverse.app.binding import follow_binding, is_proven, note_fault, read_bindings
 from starverse.app.endings import End, record_end, record_ready
 from starverse.app.launching import is_too_late, ttl_left
+from starverse.app.node_reports import record_nodes
 from starverse.app.one_by_one import each
 from starverse.app.overdue import MARGIN_SECONDS, Watch, Witness, why_overdue
 from starverse.app.platform import Platform
@@ -180,9 +181,17 @@ def _ended(platform: Platform, allocation: Allocation, job: Job, state: Launcher
         unclean=state.unclean,
     )
     note_plugged(platform, allocation, state)
+    if cause is EndCause.NODE_LOST:
+        _see_nodes(platform)
     record_end(platform, allocation.id, end)
     platform.engine.steer(allocation.id, Desired(release=True))
     return f"{allocation.id} ended: {cause.value}"
+
+
+def _see_nodes(platform: Platform) -> None:
+    """Before anything is placed again: which nodes went down just now."""
+    with contextlib.suppress(EngineUnavailable):
+        record_nodes(platform)
 
 
 def _card_fault(platform: Platform, allocation: Allocation) -> str:
@@ -262,6 +271,7 @@ def _gone(
     state = platform.engine.observe([allocation.id])[allocation.id].state or state
     ready_at = state.ready_at if state is not None else None
     never_ready = ready_at is None and allocation.ready_at is None
+    _see_nodes(platform)
     record_end(
         platform,
         allocation.id,

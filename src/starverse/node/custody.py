@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from starverse.domain.workloads.launch import FUNDS_END, LaunchSpec
+from starverse.domain.workloads.launch import FUNDS_END, NODE_DOWN, LaunchSpec
 from starverse.node import notice as notices
 from starverse.node import processes
 from starverse.node.deadlines import Notice
@@ -22,6 +22,7 @@ from starverse.node.workload import Workload
 
 WATCH_SECONDS = 0.25
 """How often resident memory is looked at where no cgroup limits it."""
+_WHY = {"unfunded": FUNDS_END, NODE_DOWN: "its node goes down", "": "the gang has ended"}
 
 
 class Custody:
@@ -129,7 +130,7 @@ class Custody:
             if not self.workload.ready:
                 kill = True
             elif not kill:
-                why = {"unfunded": FUNDS_END, "": "the gang has ended"}.get(stopped_by, stopped_by)
+                why = _WHY.get(stopped_by, stopped_by)
                 self._say(f"TERM ({why}); KILL follows in {self._spec.kill_after_seconds} s")
                 self.workload.terminate()
         if kill or now >= self.term_at + self._spec.kill_after_seconds:

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from starverse.domain.workloads.launch import Desired, LauncherState, LaunchSpec
+from starverse.domain.workloads.launch import NODE_DOWN, Desired, LauncherState, LaunchSpec
 from starverse.node.api_proxy import ApiProxy
 from starverse.node.binding import bind_cards
 from starverse.node.cards.hygiene import GrantedCards, granted_cards
@@ -232,8 +232,10 @@ class Launcher:
         custody = self.custody
         if self.folder.is_revoked():
             self._stop("stop", kill=True)
-        elif self.desired.stop or self.told_to_end:
+        elif self.desired.stop:
             self._stop("stop")
+        elif self.told_to_end:
+            self._stop(NODE_DOWN if custody.given is None else "stop")  # what was announced stays the reason
         elif custody.term_at is not None:  # once begun, it is seen through
             self._stop(self.state.stopped_by)
         elif self.gang is not None and (trouble := self.gang.trouble()) is not None:

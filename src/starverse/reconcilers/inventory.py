@@ -5,8 +5,8 @@ Target set: a node or card is recorded as up and healthy if and only if its engi
 
 from __future__ import annotations
 
+from starverse.app.node_reports import record_nodes
 from starverse.app.platform import Platform
-from starverse.db import inventory
 from starverse.reconcilers.driver import Reconciler
 
 PERIOD_SECONDS = 5.0
@@ -14,9 +14,7 @@ PERIOD_SECONDS = 5.0
 
 def make(platform: Platform) -> Reconciler:
     def act() -> str:
-        reports = platform.engine.nodes()
-        with platform.database.write() as connection:
-            changes = inventory.record_reports(connection, reports, platform.clock.now())
+        changes = record_nodes(platform)
         if changes:
             platform.wakeups.wake("schedule")
         return ", ".join(changes)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from starverse.domain.errors import Invalid
-from starverse.domain.workloads.launch import LauncherState
+from starverse.domain.workloads.launch import NODE_DOWN, LauncherState
 from starverse.engines.base import EngineUnavailable, Presence
 from starverse.engines.slurm import SlurmEngine, SlurmSettings
 from starverse.engines.slurm.facts import JobRequest, SlurmCards, SlurmJob, SlurmNode, SlurmUnavailable
@@ -32,6 +32,7 @@ class ToldSlurm:
         self.away = self.deaf = False
         self.cancels: list[str] = []
         self.ignores_cancel = False
+        self.node_states = frozenset({"IDLE"})
 
     def describe(self) -> str:
         return "told"
@@ -45,7 +46,7 @@ class ToldSlurm:
     def nodes(self) -> tuple[SlurmNode, ...]:
         self._all()
         cards = (SlurmCards("rtx4090", 8),)
-        return (SlurmNode("n1", frozenset({"IDLE"}), ("all",), ("ib",), cards, 64, 512_000),)
+        return (SlurmNode("n1", self.node_states, ("all",), ("ib",), cards, 64, 512_000),)
 
     def submit(self, request: JobRequest) -> str:
         self._all()
@@ -145,6 +146,20 @@ def test_a_launcher_that_died_is_gone_once_its_job_is_missing_for_a_while(site: 
     assert site.presence() is Presence.ALIVE
     site.until(Presence.GONE)
     assert site.engine.running() == ()
+
+
+def test_a_node_that_was_set_down_is_known_as_down_as_soon_as_its_launcher_has_ended(tmp_path: Path) -> None:
+    site = Site(tmp_path, poll_seconds=2.0)
+    try:
+        folder = site.submit()
+        assert site.engine.nodes()[0].up
+        site.slurm.node_states = frozenset({"DOWN"})
+        folder.write_report(replace(state("ended"), stopped_by=NODE_DOWN))
+        site.slurm.become("a-1", "NODE_FAIL")
+        site.until(Presence.ENDED)
+        assert not site.engine.nodes()[0].up
+    finally:
+        site.engine.close()
 
 
 @pytest.mark.parametrize("phase", ["", "claimed", "running", "ended"])

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from starverse.domain.workloads.launch import EXIT_FOR_REQUEUE, NODE_LOST, LauncherState
+from starverse.domain.workloads.launch import EXIT_FOR_REQUEUE, NODE_DOWN, NODE_LOST, LauncherState
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 
 _BY_NOTICE: Mapping[NoticeReason, EndCause] = {
@@ -67,12 +67,16 @@ def end_cause(facts: EndFacts) -> tuple[EndCause, str]:
     told = bool(state.stopped_by or state.notice_reason) and not _was_only_signalled(facts, state)
     if facts.cancel_requested and told:
         return EndCause.CANCELLED, _NOTICE_TEXTS[NoticeReason.CANCEL]
-    notice = _notice(facts, state) if told else None
-    done = state.exit_code == 0 and not (facts.interactive and notice is not None)
+    goes_down = state.stopped_by == NODE_DOWN
+    notice = _notice(facts, state) if told and not goes_down else None
+    done = state.exit_code == 0 and not (facts.interactive and (notice is not None or goes_down))
     if done and notice is not NoticeReason.CANCEL:
         return EndCause.COMPLETED, "it ended by itself with exit code 0"
     if facts.card_fault:
         return EndCause.CARD_FAULT, facts.card_fault
+    if goes_down:
+        text = exit_text(state.exit_code, state.exit_signal)
+        return EndCause.NODE_LOST, f"its node went down, or was set down by its operators; {text}"
     if notice is not None:
         return _BY_NOTICE[notice], f"{_NOTICE_TEXTS[notice]}; {exit_text(state.exit_code, state.exit_signal)}"
     if state.out_of_memory:

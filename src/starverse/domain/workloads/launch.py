@@ -18,6 +18,9 @@ EXIT_FOR_REQUEUE = 99
 """The exit code that asks for a place in the queue (Slurm's ``RequeueExit``)."""
 NODE_LOST = "node_lost"
 """``stopped_by`` where a launcher ended its allocation since another node of it was lost."""
+NODE_DOWN = "node_down"
+"""``stopped_by`` where a launcher was told to end by others than the platform: its machine goes down, or its
+node was set down by its operators."""
 PHASES = ("claimed", "running", "stopping", "ended")
 FUNDS_END = "funds"
 """A launcher's own word for a notice since its funded seconds end: whether the wallet is empty,
@@ -246,12 +249,12 @@ class LauncherState:
     ``phase`` is ``claimed``, ``running``, ``stopping`` or ``ended``. ``ready_at`` is the first exec of
     the script, ``ended_at`` the exit of its last process, taken with a clock that does not jump.
     ``alive_at`` is the last heartbeat. ``stopped_by`` says what the launcher did before the exit
-    (``""``: nothing; else ``notice``, ``time_limit``, ``unfunded``, ``stop``, or ``node_lost`` where another
-    node of the allocation was); ``failure`` is the text
-    of a start that failed, or, with an exit code, why the script itself could not be executed;
-    ``out_of_memory`` whether the memory limit killed it. ``bound`` are the card indices that the engine
-    bound on each node (``None``: those of the spec). ``plugged`` has an entry for each plug that was ever
-    wanted of this launcher, ``activity`` one for each source that has shown any.
+    (``""``: nothing; else ``notice``, ``time_limit``, ``unfunded``, ``stop``, ``node_down``, or ``node_lost``
+    where another node of the allocation was); ``failure`` is the text of a start that failed, or, with an
+    exit code, why the script itself could not be executed; ``out_of_memory`` whether the memory limit killed
+    it. ``bound`` are the card indices that the engine bound on each node (``None``: those of the spec).
+    ``plugged`` has an entry for each plug that was ever wanted of this launcher, ``activity`` one for each
+    source that has shown any.
     ``unclean`` are cards of the allocation that nobody may have as they are, told with its end.
     """
 

@@ -183,6 +183,13 @@ class FakeEngine:
         """``kill -9`` of a launcher, now."""
         self._launchers[allocation_id].kill(self._clock())
 
+    def set_down(self, node_id: str) -> None:
+        """An operator sets a node down, now: what runs there is told to end."""
+        self.reports = tuple(replace(one, up=one.up and one.node_id != node_id) for one in self.reports)
+        for launcher in self._launchers.values():
+            if node_id in launcher.spec.node_names:
+                launcher.go_down(self._clock())
+
     def _bound(self, launch: LaunchSpec, bind: Binder) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """The cards that this engine picks, on each node as many and of the model that were placed."""
         self.advance()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from starverse.domain.workloads.launch import (
     EXIT_FOR_REQUEUE,
+    NODE_DOWN,
     Activity,
     Desired,
     LauncherState,
@@ -103,6 +104,12 @@ class FakeLauncher:
         if not self.ended:
             self._die()
         self.plugs.let_go()
+
+    def go_down(self, now: float) -> None:
+        """Its machine tells it to end."""
+        self.step(now)
+        if self.claimed and not self.ended and self._term_at is None:
+            self._terminate(now, NODE_DOWN)
 
     def step(self, now: float) -> None:
         """Let everything happen that is due until ``now``; time never runs backwards here."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from starverse.domain.workloads.launch import LauncherState, LaunchSpec
+from starverse.domain.workloads.launch import NODE_DOWN, NODE_LOST, LauncherState, LaunchSpec
 from starverse.engines.base import Capabilities, EngineUnavailable, NodeReport, Observation, Presence
 from starverse.engines.folders.engine import FolderEngine, OpenChannel, newer_state, read_report
 from starverse.engines.folders.leftovers import finish_for_launcher, remove_folders, wait_until
@@ -155,6 +155,8 @@ class SlurmEngine(FolderEngine):
         for _ in range(2):
             said = read_report(folder, heard)
             if said is not None:
+                if said.stopped_by in (NODE_DOWN, NODE_LOST):
+                    self._nodes_at = 0.0  # who asks what nodes there are, hears that it is down
                 if folder.has("cleaned") or self._is_out_of_queue(folder, said) or self._is_absent(folder):
                     return Observation(Presence.ENDED, said)
                 self._watch.nudge()

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from starverse.domain.recovery.causes import EndFacts, end_cause, exit_text
-from starverse.domain.workloads.launch import LauncherState
+from starverse.domain.workloads.launch import NODE_DOWN, LauncherState
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
 
 C, N = EndCause, NoticeReason
@@ -109,6 +109,25 @@ CASES: dict[str, tuple[EndFacts, EndCause]] = {
     "stopped by the platform for no reason on record": (
         EndFacts(report(sig=15, stopped_by="stop")),
         C.PLATFORM,
+    ),
+    "its node was set down": (EndFacts(report(sig=15, stopped_by=NODE_DOWN)), C.NODE_LOST),
+    "its node was set down, and it said so itself": (EndFacts(report(5, stopped_by=NODE_DOWN)), C.NODE_LOST),
+    "its node was set down just as it was done": (EndFacts(report(0, stopped_by=NODE_DOWN)), C.COMPLETED),
+    "the node of an instance was set down, whose shell was polite": (
+        EndFacts(report(0, stopped_by=NODE_DOWN), interactive=True),
+        C.NODE_LOST,
+    ),
+    "its node was set down before its notice arrived": (
+        EndFacts(report(sig=15, stopped_by=NODE_DOWN), N.RECLAIM),
+        C.NODE_LOST,
+    ),
+    "cancelled, and its node was set down meanwhile": (
+        EndFacts(report(sig=15, stopped_by=NODE_DOWN), cancel_requested=True),
+        C.CANCELLED,
+    ),
+    "a faulty card, whose node was set down": (
+        EndFacts(report(sig=15, stopped_by=NODE_DOWN), card_fault="card 3"),
+        C.CARD_FAULT,
     ),
     "ended without an exit": (EndFacts(report()), C.PLATFORM),
     "failed to start": (EndFacts(report(ready_at=None, failure="no such image")), C.START_FAILED),
