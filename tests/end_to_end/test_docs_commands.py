@@ -131,8 +131,10 @@ def prepare_readme(_: Newcomer) -> dict[str, str]:
 
 
 def prepare_quickstart(newcomer: Newcomer) -> dict[str, str]:
-    """Where this server's data folder and the interpreter are."""
+    """The page follows the tour: somebody is registered. Where this server's data folder and the interpreter
+    are."""
     return {
+        "starverse whoami": "starverse register me@example.org >/dev/null && starverse whoami",
         "~/.local/share/starverse/operator-token": str(newcomer.server.data / "operator-token"),
         "python -m": f"{sys.executable} -m",
     }
@@ -143,7 +145,7 @@ def prepare_operating(newcomer: Newcomer) -> dict[str, str]:
     digits = newcomer.server.root / "digits"
     write_digits(digits)
     head = newcomer.server.person("head")
-    head.run("team", "create", "lab")
+    head.run("team", "create", "physics")
     tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat(timespec="seconds")
     prices = re.sub(r"effective_from: \S+", f"effective_from: {tomorrow}", shipped_price_book_text())
     (newcomer.clone / "new-prices.yaml").write_text(prices, "utf-8")
@@ -211,7 +213,7 @@ def prepare_images(newcomer: Newcomer) -> dict[str, str]:
 
 
 def prepare_disks(newcomer: Newcomer) -> dict[str, str]:
-    """An instance that runs, and a server that speaks WebDAV and has a paper."""
+    """A server that speaks WebDAV and has a paper."""
     if block_disks_missing():
         pytest.skip(block_disks_missing())
     store = newcomer.server.make_folder("store")
@@ -219,9 +221,8 @@ def prepare_disks(newcomer: Newcomer) -> dict[str, str]:
     (store / "papers" / "论文 1.txt").write_text("text")
     url = newcomer.around.enter_context(served_by_rclone(store))
     (newcomer.clone / "rclone.conf").write_text(f"[nas]\ntype = webdav\nurl = {url}\nvendor = other\n")
-    first = "starverse disk create home --size 100GiB --yes"
-    launched = "starverse launch --card rtx4090 --name lab --yes >/dev/null 2>&1"
-    return {first: signed_in(newcomer, *KEY, launched) + first}
+    first = "starverse launch --card rtx4090 --name lab --yes"
+    return {first: signed_in(newcomer, *KEY) + first}
 
 
 @contextlib.contextmanager
