@@ -9,10 +9,12 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, insert, or_, select, update
 
 from starverse.db.disk_tables import disk_charges, disk_meters, disk_sizes, disks
+from starverse.db.metadata import UtcTime
 from starverse.db.metering import Meter
+from starverse.db.prepared import Prepared
 from starverse.db.session import LostRace
 from starverse.db.statements import in_chunks
 from starverse.domain.disk_kind import DiskKind
@@ -104,6 +106,11 @@ def teams_due(connection: Connection, until: datetime) -> tuple[str, ...]:
 
     A disk is charged until its newest size, where that is 0.
     """
+    return tuple(row.team_id for row in _TEAMS_DUE.rows(connection, until=until))
+
+
+def _teams_due() -> Prepared:
+    until = bindparam("until", type_=UtcTime)
     newest = (
         select(
             disk_sizes.c.disk_id,
@@ -118,7 +125,7 @@ def teams_due(connection: Connection, until: datetime) -> tuple[str, ...]:
         and_(until_then.is_(None), newest.c.most > 0),
         and_(until_then < until, or_(disk_sizes.c.gib > 0, until_then < newest.c.since)),
     )
-    query = (
+    return Prepared(
         select(disks.c.team_id)
         .distinct()
         .join(newest, newest.c.disk_id == disks.c.id)
@@ -130,7 +137,9 @@ def teams_due(connection: Connection, until: datetime) -> tuple[str, ...]:
         .where(behind)
         .order_by(disks.c.team_id)
     )
-    return tuple(connection.execute(query).scalars())
+
+
+_TEAMS_DUE = _teams_due()
 
 
 def insert_charge(connection: Connection, charge: DiskCharge, now: datetime) -> None:

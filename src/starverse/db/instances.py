@@ -14,7 +14,18 @@ from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import BigInteger, Connection, Row, Select, bindparam, delete, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Integer,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from starverse.db.disk_tables import disks, instance_disks
 from starverse.db.instance_tables import (
@@ -60,6 +71,42 @@ _DISKS = Prepared(
     .join(disks, disks.c.id == instance_disks.c.disk_id)
     .where(among(instance_disks.c.instance_id, "wanted"))
     .order_by(instance_disks.c.target)
+)
+_GET_MANY = Prepared(select(instances).where(among(instances.c.id, "wanted")))
+_IN_STATE = Prepared(select(instances).where(among(instances.c.state, "states")).order_by(instances.c.number))
+_EVIDENCE = Prepared(
+    select(instance_activity)
+    .where(among(instance_activity.c.allocation_id, "wanted"))
+    .order_by(instance_activity.c.source)
+)
+_STOPPED = select(instances).where(instances.c.state == InstanceState.STOPPED)
+_MOST = bindparam("most", type_=Integer)
+_TO_WARN = Prepared(
+    _STOPPED.where(instances.c.release_at < bindparam("before"), instances.c.release_warned_at.is_(None))
+    .order_by(instances.c.release_at)
+    .limit(_MOST)
+)
+_TO_RELEASE = Prepared(
+    _STOPPED.where(instances.c.release_at <= bindparam("now")).order_by(instances.c.release_at).limit(_MOST)
+)
+_TO_COPY = Prepared(_STOPPED.where(instances.c.reason == "cloning").order_by(instances.c.number).limit(_MOST))
+_LEFT_ON_A_NODE = (
+    select(allocations.c.id)
+    .join(jobs, jobs.c.id == allocations.c.job_id)
+    .where(
+        jobs.c.instance_id == instances.c.id,
+        allocations.c.cleaned_at.is_(None) | allocations.c.closed_at.is_(None),
+    )
+)
+_TO_REMOVE = Prepared(
+    select(instances)
+    .where(
+        instances.c.state == InstanceState.RELEASED,
+        instances.c.removed_at.is_(None),
+        ~_LEFT_ON_A_NODE.exists(),
+    )
+    .order_by(instances.c.released_at)
+    .limit(_MOST)
 )
 
 
@@ -130,11 +177,8 @@ def get(connection: Connection, instance_id: str) -> Instance | None:
 
 def get_many(connection: Connection, instance_ids: Collection[str]) -> dict[str, Instance]:
     """Those that there are, by id."""
-    return {
-        row.id: _made(row)
-        for some in in_chunks(instance_ids)
-        for row in connection.execute(select(instances).where(instances.c.id.in_(some)))
-    }
+    rows = _GET_MANY.rows(connection, wanted=instance_ids) if instance_ids else []
+    return {row.id: _made(row) for row in rows}
 
 
 def by_number(connection: Connection, number: int) -> Instance | None:
@@ -166,9 +210,8 @@ def search(connection: Connection, wanted: Search, limit: int) -> list[Instance]
 
 def in_state(connection: Connection, *states: InstanceState) -> list[Instance]:
     """Instances of all teams in these states, oldest first."""
-    return _read(
-        connection, select(instances).where(instances.c.state.in_(states)).order_by(instances.c.number)
-    )
+    rows = _IN_STATE.rows(connection, states=[state.value for state in states])
+    return [_made(row) for row in rows]
 
 
 def names_of(connection: Connection, instance_ids: Collection[str]) -> dict[str, str]:
@@ -306,10 +349,8 @@ def note_activity(
 def evidence_of(connection: Connection, allocation_ids: Collection[str]) -> dict[str, tuple[Evidence, ...]]:
     """By allocation; the sources by name."""
     found: dict[str, list[Evidence]] = {allocation_id: [] for allocation_id in allocation_ids}
-    for some in in_chunks(allocation_ids):
-        query = select(instance_activity).where(instance_activity.c.allocation_id.in_(some))
-        for row in connection.execute(query.order_by(instance_activity.c.source)):
-            found[row.allocation_id].append(Evidence(row.source, row.last_at, row.detail))
+    for row in _EVIDENCE.rows(connection, wanted=allocation_ids) if found else ():
+        found[row.allocation_id].append(Evidence(row.source, row.last_at, row.detail))
     return {allocation_id: tuple(evidence) for allocation_id, evidence in found.items()}
 
 
@@ -343,47 +384,17 @@ def forget_disks(connection: Connection, instance_id: str) -> None:
 
 def to_warn(connection: Connection, before: datetime, limit: int) -> list[Instance]:
     """Stopped ones that are released before then and whose owners were not told."""
-    return _read(
-        connection,
-        select(instances)
-        .where(
-            instances.c.state == InstanceState.STOPPED,
-            instances.c.release_at < before,
-            instances.c.release_warned_at.is_(None),
-        )
-        .order_by(instances.c.release_at)
-        .limit(limit),
-    )
+    return [_made(row) for row in _TO_WARN.rows(connection, before=before, most=limit)]
 
 
 def to_release(connection: Connection, now: datetime, limit: int) -> list[Instance]:
     """Stopped ones whose time is over."""
-    return _read(
-        connection,
-        select(instances)
-        .where(instances.c.state == InstanceState.STOPPED, instances.c.release_at <= now)
-        .order_by(instances.c.release_at)
-        .limit(limit),
-    )
+    return [_made(row) for row in _TO_RELEASE.rows(connection, now=now, most=limit)]
 
 
 def to_remove(connection: Connection, limit: int) -> list[Instance]:
     """Released ones whose files are there, and of whose runs nothing is left on a node."""
-    left = (
-        select(allocations.c.id)
-        .join(jobs, jobs.c.id == allocations.c.job_id)
-        .where(
-            jobs.c.instance_id == instances.c.id,
-            allocations.c.cleaned_at.is_(None) | allocations.c.closed_at.is_(None),
-        )
-    )
-    return _read(
-        connection,
-        select(instances)
-        .where(instances.c.state == InstanceState.RELEASED, instances.c.removed_at.is_(None), ~left.exists())
-        .order_by(instances.c.released_at)
-        .limit(limit),
-    )
+    return [_made(row) for row in _TO_REMOVE.rows(connection, most=limit)]
 
 
 def note_removed(connection: Connection, instance_id: str, now: datetime) -> None:
@@ -407,13 +418,7 @@ def clones_of(connection: Connection, instance: Instance) -> list[Instance]:
 
 def to_copy(connection: Connection, limit: int) -> list[Instance]:
     """New clones whose files are not there yet, oldest first."""
-    return _read(
-        connection,
-        select(instances)
-        .where(instances.c.state == InstanceState.STOPPED, instances.c.reason == "cloning")
-        .order_by(instances.c.number)
-        .limit(limit),
-    )
+    return [_made(row) for row in _TO_COPY.rows(connection, most=limit)]
 
 
 def _row(instance: Instance) -> dict[str, Any]:
@@ -428,7 +433,7 @@ def _read(connection: Connection, query: Select[Any]) -> list[Instance]:
     return [_made(row) for row in connection.execute(query)]
 
 
-def _made(row: Row[Any]) -> Instance:
+def _made(row: Any) -> Instance:
     return Instance(
         **{name: getattr(row, name) for name in _PLAIN},
         spec=_SPEC.validate_json(row.spec),
@@ -436,7 +441,7 @@ def _made(row: Row[Any]) -> Instance:
     )
 
 
-def _policy(row: Row[Any]) -> Policy:
+def _policy(row: Any) -> Policy:
     return Policy(
         idle_stop=IdleStop(row.idle_stop),
         idle_seconds=row.idle_seconds,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Integer, bindparam, insert, select, update
 
+from starverse.db.prepared import Prepared, among
 from starverse.db.statements import insert_new
 from starverse.db.tables import auto_topups, refunds, topups
 from starverse.domain.ids import AccountId, TeamId, TransferId
@@ -52,6 +54,24 @@ class AutoTopUp:
     armed: bool
 
 
+_MOST = bindparam("most", type_=Integer)
+_PENDING_AUTOMATIC = Prepared(
+    select(topups)
+    .where(topups.c.automatic.is_(True), topups.c.state == "pending")
+    .order_by(topups.c.id)
+    .limit(_MOST)
+)
+_PENDING_REFUNDS = Prepared(
+    select(refunds, topups.c.provider)
+    .join(topups, topups.c.id == refunds.c.topup_id)
+    .where(refunds.c.done_at.is_(None), among(topups.c.provider, "providers"))
+    .order_by(refunds.c.id)
+    .limit(_MOST)
+)
+_RULES = Prepared(select(auto_topups).order_by(auto_topups.c.team_id))
+_RULE = Prepared(select(auto_topups).where(auto_topups.c.team_id == bindparam("team")))
+
+
 def add_topup(connection: Connection, topup: TopUp) -> None:
     connection.execute(
         insert(topups).values(
@@ -87,13 +107,7 @@ def list_topups(
 
 def pending_automatic(connection: Connection, limit: int) -> tuple[TopUp, ...]:
     """Automatic top-ups that nobody paid yet, oldest first."""
-    query = (
-        select(topups)
-        .where(topups.c.automatic.is_(True), topups.c.state == "pending")
-        .order_by(topups.c.id)
-        .limit(limit)
-    )
-    return tuple(_topup(row) for row in connection.execute(query))
+    return tuple(_topup(row) for row in _PENDING_AUTOMATIC.rows(connection, most=limit))
 
 
 def mark_paid(connection: Connection, topup_id: str, transfer_id: TransferId, now: datetime) -> bool:
@@ -125,14 +139,8 @@ def pending_refunds(
     connection: Connection, limit: int, providers: Collection[str]
 ) -> list[tuple[Refund, str]]:
     """Refunds of which one of these providers was not told yet, oldest first, each with its provider."""
-    query = (
-        select(refunds, topups.c.provider)
-        .join(topups, topups.c.id == refunds.c.topup_id)
-        .where(refunds.c.done_at.is_(None), topups.c.provider.in_(providers))
-        .order_by(refunds.c.id)
-        .limit(limit)
-    )
-    return [(_refund(row), row.provider) for row in connection.execute(query)]
+    rows = _PENDING_REFUNDS.rows(connection, providers=providers, most=limit)
+    return [(_refund(row), row.provider) for row in rows]
 
 
 def mark_refunded(connection: Connection, refund_id: str, now: datetime) -> None:
@@ -171,13 +179,12 @@ def remove_rule(connection: Connection, team_id: TeamId) -> None:
 
 
 def get_rule(connection: Connection, team_id: TeamId) -> AutoTopUp | None:
-    row = connection.execute(select(auto_topups).where(auto_topups.c.team_id == team_id)).one_or_none()
+    row = _RULE.first(connection, team=team_id)
     return None if row is None else _rule(row)
 
 
 def all_rules(connection: Connection) -> tuple[AutoTopUp, ...]:
-    rows = connection.execute(select(auto_topups).order_by(auto_topups.c.team_id))
-    return tuple(_rule(row) for row in rows)
+    return tuple(_rule(row) for row in _RULES.rows(connection))
 
 
 def set_armed(connection: Connection, team_id: TeamId, armed: bool) -> bool:
@@ -190,15 +197,15 @@ def set_armed(connection: Connection, team_id: TeamId, armed: bool) -> bool:
     return done.rowcount == 1
 
 
-def _rule(row: Row[*tuple[object, ...]]) -> AutoTopUp:
+def _rule(row: Any) -> AutoTopUp:
     return AutoTopUp(row.team_id, row.account_id, row.below_micro, row.amount_micro, row.armed)
 
 
-def _refund(row: Row[*tuple[object, ...]]) -> Refund:
+def _refund(row: Any) -> Refund:
     return Refund(row.id, row.topup_id, row.amount_micro, row.created_at, row.done_at)
 
 
-def _topup(row: Row[*tuple[object, ...]]) -> TopUp:
+def _topup(row: Any) -> TopUp:
     return TopUp(
         id=row.id,
         team_id=row.team_id,
