@@ -189,7 +189,7 @@ def test_ranks_on_every_node_have_the_image(image: Path, tmp_path: Path) -> None
         gang.close()
 
 
-def test_an_ordinary_user_with_ids_of_its_own_has_root_inside_and_deletes_all_of_it(
+def test_an_ordinary_user_with_ids_of_its_own_has_root_inside_and_copies_and_deletes_all_of_it(
     image: Path, tmp_path: Path
 ) -> None:
     """By ``newuidmap``: what users inside own is not the platform's user's to delete, but root inside's."""
@@ -212,9 +212,23 @@ def test_an_ordinary_user_with_ids_of_its_own_has_root_inside_and_deletes_all_of
         assert Path(spec.logs, "1.out").read_text().splitlines() == ["0", "33"]
         layer = Path(spec.folder, "layer")
         assert (layer / "upper/srv/a").stat().st_uid == 400_032
-        remove = "import pathlib; from starverse.checkpoint.removing import remove_tree\n"
-        remove += f"remove_tree(pathlib.Path({str(layer)!r}))"
-        command = ["env", f"PYTHONPATH={SOURCE}", *platform.prefix, platform.python, "-c", remove]
-        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr.decode()
+        copy = layer.with_name("copy")
+
+        def as_the_platform(code: str) -> str:
+            code = (
+                "import pathlib; from starverse.checkpoint.removing import remove_tree\n"
+                "from starverse.node.disk_trees import copy_tree, measure\n"
+                f"layer, copy = pathlib.Path({str(layer)!r}), pathlib.Path({str(copy)!r})\n{code}"
+            )
+            command = ["env", f"PYTHONPATH={SOURCE}", *platform.prefix, platform.python, "-c", code]
+            done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+            assert done.returncode == 0, done.stderr.decode()
+            return done.stdout.decode()
+
+        as_the_platform("copy_tree(layer, copy)")
+        assert (copy / "upper/srv/a/b").stat().st_uid == 400_032
+        files = sum(not path.is_dir() for path in layer.rglob("*"))
+        assert as_the_platform("print(measure(copy).files)").split() == [str(files)]
+        as_the_platform("remove_tree(layer); remove_tree(copy)")
         assert not layer.exists()
+        assert not copy.exists()

@@ -45,7 +45,7 @@ def open_entry(root: Path, path: str, seen_as: tuple[str, ...] = SEEN_AS) -> Ite
         try:
             descriptor = os.open(name, _READ, dir_fd=folder)
         except OSError as error:
-            raise _missing(path) from error
+            raise _not_had(path, error) from error
         try:
             mode = os.fstat(descriptor).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
@@ -114,11 +114,11 @@ def take_out(root: Path, path: str, aside: Path, seen_as: tuple[str, ...] = SEEN
         try:
             folder = os.open(name, _FOLDER, dir_fd=above)
         except OSError as error:
-            raise _missing(path) from error
+            raise _not_had(path, error) from error
         try:
             os.rename(parts[-1], aside, src_dir_fd=folder)
         except OSError as error:
-            raise _missing(path) from error
+            raise _not_had(path, error) from error
         finally:
             os.close(folder)
 
@@ -156,7 +156,7 @@ def _reached(root: Path, path: str, seen_as: tuple[str, ...]) -> Iterator[tuple[
     try:
         way = [os.open(root, _FOLDER)]
     except OSError as error:
-        raise _missing(path) from error
+        raise _not_had(path, error) from error
     links = 0
     try:
         while pending:
@@ -169,7 +169,7 @@ def _reached(root: Path, path: str, seen_as: tuple[str, ...]) -> Iterator[tuple[
             try:
                 status = os.stat(part, dir_fd=way[-1], follow_symlinks=False)
             except OSError as error:
-                raise _missing(path) from error
+                raise _not_had(path, error) from error
             if stat.S_ISLNK(status.st_mode):
                 links += 1
                 pending = _after_link(way, part, path, links, seen_as) + pending
@@ -193,7 +193,7 @@ def _after_link(way: list[int], part: str, path: str, links: int, seen_as: tuple
     try:
         target = os.readlink(part, dir_fd=way[-1])
     except OSError as error:
-        raise _missing(path) from error
+        raise _not_had(path, error) from error
     steps = [step for step in target.split("/") if step not in ("", ".")]
     if target.startswith("/"):
         if tuple(steps[: len(seen_as)]) != seen_as:
@@ -208,7 +208,7 @@ def _descend(here: int, part: str, path: str) -> int:
     try:
         return os.open(part, _FOLDER, dir_fd=here)
     except OSError as error:
-        raise _missing(path) from error
+        raise _not_had(path, error) from error
 
 
 def _kind(mode: int) -> str:
@@ -221,6 +221,18 @@ def _kind(mode: int) -> str:
 
 def _missing(path: str) -> NotFound:
     return NotFound(f"There is no {_shown(path) or 'folder'} there.")
+
+
+def _not_had(path: str, error: OSError) -> NotFound | Conflict:
+    return others_own(path) if isinstance(error, PermissionError) else _missing(path)
+
+
+def others_own(path: str) -> Conflict:
+    """What is there, and not the platform's to touch: where it runs as an ordinary user."""
+    return Conflict(
+        f"{_shown(path)} belongs to another user of a container image, or nobody may read it.",
+        hint="Copy or remove it inside an instance on that image, where you are root.",
+    )
 
 
 def _leads_out(path: str) -> NotFound:

@@ -64,6 +64,12 @@ class OpenFile:
         self.is_folder = stat.S_ISDIR(status.st_mode)
         self.bytes = status.st_size
         self.name = (beneath.clean_parts(path) or ["folder"])[-1]
+        if self.is_folder and os.geteuid() != 0:
+            try:
+                _require_own(self._descriptor, "")
+            except BaseException:
+                self._stack.close()
+                raise
 
     def pieces(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """The bytes ``[start, end)`` of a file; closes it at the end."""
@@ -158,6 +164,25 @@ class NewFile:
     def abandon(self, error: BaseException) -> None:
         """Drop what came."""
         self._stack.__exit__(type(error), error, error.__traceback__)
+
+
+def _require_own(folder: int, prefix: str) -> None:
+    """Raises :class:`Conflict` for what could not be packed: without it a copy would look whole."""
+    for entry in beneath.list_entries(folder, prefix):
+        if entry.kind not in ("file", "folder"):
+            continue
+        try:
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            opened = os.open(entry.path.rpartition("/")[2], flags, dir_fd=folder)
+        except PermissionError as error:
+            raise beneath.others_own(entry.path) from error
+        except OSError:
+            continue  # gone, or replaced, meanwhile
+        try:
+            if entry.kind == "folder" and entry.path.count("/") < DEPTH_MAX:
+                _require_own(opened, entry.path)
+        finally:
+            os.close(opened)
 
 
 def _tar_folder(descriptor: int, prefix: str) -> Iterator[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -248,3 +249,35 @@ def test_what_is_made_for_a_team_belongs_to_its_user_and_nobody_else_looks_in(
     copied = tmp_path / "snapshots" / tree.disk_id / SEEN
     assert (copied / "data" / "file").stat().st_uid == 234_567
     assert copied.parent.stat().st_mode & 0o077 == 0
+
+
+def test_what_a_layer_says_of_its_image_is_copied(tmp_path: Path) -> None:
+    """What hides a file or a folder of the image, and people's own marks; other devices are left out."""
+    layer = tmp_path / "layer"
+    (layer / "hides").mkdir(parents=True)
+    os.mknod(layer / "removed", stat.S_IFCHR)
+    os.setxattr(layer / "hides", "user.overlay.opaque", b"y")
+    (layer / "file").write_text("x")
+    os.setxattr(layer / "file", "user.mine", b"1")
+    if os.geteuid() == 0:
+        os.mknod(layer / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    copy_tree(layer, tmp_path / "copy")
+    copy = tmp_path / "copy"
+    assert sorted(entry.name for entry in copy.iterdir()) == ["file", "hides", "removed"]
+    assert (copy / "removed").stat().st_rdev == 0
+    assert os.getxattr(copy / "hides", "user.overlay.opaque") == b"y"
+    assert os.getxattr(copy / "file", "user.mine") == b"1"
+
+
+def test_a_copy_of_what_its_own_user_may_not_read_is_whole(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "closed").mkdir(parents=True)
+    (tree / "closed/inner").write_text("kept")
+    (tree / "closed").chmod(0)
+    (tree / "secret").write_text("kept too")
+    (tree / "secret").chmod(0)
+    copy_tree(tree, tmp_path / "copy")
+    assert measure(tmp_path / "copy").files == measure(tree).files == 2
+    for place in (tree, tmp_path / "copy"):
+        (place / "closed").chmod(0o700)
+        assert (place / "closed/inner").read_text() == "kept"
