@@ -192,7 +192,7 @@ def revoke_allocation_tokens(connection: Connection, allocation_id: AllocationId
 
 def forget_tokens(connection: Connection, before: datetime) -> None:
     """Drop tokens that nobody could use since then: revoked, expired, or of a run that is over."""
-    connection.execute(delete(tokens).where(or_(tokens.c.revoked_at < before, tokens.c.expires_at < before)))
+    _FORGET_TOKENS.run(connection, before=before)
 
 
 def _select_accounts() -> Select[*tuple[object, ...]]:
@@ -232,6 +232,11 @@ _VALID_TOKEN = Prepared(
         tokens.c.revoked_at.is_(None),
         or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > bindparam("now")),
         or_(tokens.c.scope != "workload", allocations.c.state.in_(tuple(OPEN_ALLOCATION_STATES))),
+    )
+)
+_FORGET_TOKENS = Prepared(
+    delete(tokens).where(
+        or_(tokens.c.revoked_at < bindparam("before"), tokens.c.expires_at < bindparam("before"))
     )
 )
 _REVOKE_OF_ALLOCATION = Prepared(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, bindparam, insert, select, update
 
 from starverse.db.disk_tables import attachments, disks
 from starverse.db.instance_tables import instances
@@ -94,13 +94,26 @@ _OF_ALLOCATIONS = Prepared(
     .where(among(attachments.c.allocation_id, "ids"))
     .order_by(attachments.c.target, attachments.c.id)
 )
+_FIELDS = tuple(Attachment.__dataclass_fields__)
+_IS_OPEN = attachments.c.state.in_(OPEN_ATTACHMENT_STATES)
+_IN_ORDER = select(attachments).order_by(attachments.c.asked_at, attachments.c.id)
+_OPEN_OF_ENDED = Prepared(
+    _IN_ORDER.join(allocations, allocations.c.id == attachments.c.allocation_id)
+    .where(_IS_OPEN, allocations.c.cleaned_at.is_not(None))
+    .limit(bindparam("most", type_=Integer))
+)
+_LATE = (attachments.c.state == AttachmentState.DETACHING) & (attachments.c.detach_by <= bindparam("now"))
+_UNANSWERED = (attachments.c.state == AttachmentState.ATTACHING) & (
+    attachments.c.asked_at <= bindparam("asked_before")
+)
+_OVERDUE = Prepared(_IN_ORDER.where(_LATE | _UNANSWERED))
+_OPEN_OF_MANY = Prepared(_IN_ORDER.where(among(attachments.c.allocation_id, "ids"), _IS_OPEN))
 _WANTED = (AttachmentState.ATTACHING, AttachmentState.ATTACHED)
 
 
 def insert_attachment(connection: Connection, attachment: Attachment) -> None:
     """Raises ``IntegrityError`` where a block disk is attached elsewhere, or the path is taken."""
-    fields = Attachment.__dataclass_fields__
-    connection.execute(insert(attachments).values({name: getattr(attachment, name) for name in fields}))
+    connection.execute(insert(attachments).values({name: getattr(attachment, name) for name in _FIELDS}))
 
 
 def change(
@@ -129,7 +142,7 @@ def of_allocation(connection: Connection, allocation_id: str) -> tuple[Attachmen
 
 
 def open_of_allocation(connection: Connection, allocation_id: str) -> tuple[Attachment, ...]:
-    return _read(connection, (attachments.c.allocation_id == allocation_id) & _is_open())
+    return _read(connection, (attachments.c.allocation_id == allocation_id) & _IS_OPEN)
 
 
 def open_of_allocations(
@@ -137,21 +150,20 @@ def open_of_allocations(
 ) -> dict[str, tuple[Attachment, ...]]:
     """By allocation; those without one are left out."""
     found: dict[str, list[Attachment]] = {}
-    for some in in_chunks(allocation_ids):
-        for one in _read(connection, attachments.c.allocation_id.in_(some) & _is_open()):
-            found.setdefault(one.allocation_id, []).append(one)
+    for row in _OPEN_OF_MANY.rows(connection, ids=allocation_ids) if allocation_ids else ():
+        found.setdefault(row.allocation_id, []).append(_attachment(row))
     return {key: tuple(own) for key, own in found.items()}
 
 
 def open_of_disk(connection: Connection, disk_id: str) -> tuple[Attachment, ...]:
-    return _read(connection, (attachments.c.disk_id == disk_id) & _is_open())
+    return _read(connection, (attachments.c.disk_id == disk_id) & _IS_OPEN)
 
 
 def newest_over_of_disk(connection: Connection, disk_id: str, limit: int) -> tuple[Attachment, ...]:
     """Those that are over, the newest first."""
     query = (
         select(attachments)
-        .where(attachments.c.disk_id == disk_id, ~_is_open())
+        .where(attachments.c.disk_id == disk_id, ~_IS_OPEN)
         .order_by(attachments.c.asked_at.desc(), attachments.c.id.desc())
         .limit(limit)
     )
@@ -188,7 +200,7 @@ def all_stuck(connection: Connection) -> tuple[Attachment, ...]:
 
 
 def all_open(connection: Connection) -> tuple[Attachment, ...]:
-    return _read(connection, _is_open())
+    return _read(connection, _IS_OPEN)
 
 
 def wanted(connection: Connection, allocation_ids: Collection[str]) -> Mapping[str, tuple[Wanted, ...]]:
@@ -204,33 +216,21 @@ def wanted(connection: Connection, allocation_ids: Collection[str]) -> Mapping[s
 
 def open_of_ended(connection: Connection, limit: int) -> tuple[Attachment, ...]:
     """Those whose allocation was cleaned up: nothing can have them any more."""
-    query = (
-        select(attachments)
-        .join(allocations, allocations.c.id == attachments.c.allocation_id)
-        .where(_is_open(), allocations.c.cleaned_at.is_not(None))
-        .order_by(attachments.c.asked_at, attachments.c.id)
-        .limit(limit)
-    )
-    return tuple(_attachment(row) for row in connection.execute(query))
+    return _attachments(_OPEN_OF_ENDED.rows(connection, most=limit))
 
 
 def overdue(connection: Connection, now: datetime, asked_before: datetime) -> tuple[Attachment, ...]:
     """Those that are detaching past their time, and those that a run was asked to attach long ago."""
-    c = attachments.c
-    late = (c.state == AttachmentState.DETACHING) & (c.detach_by <= now)
-    unanswered = (c.state == AttachmentState.ATTACHING) & (c.asked_at <= asked_before)
-    return _read(connection, late | unanswered)
-
-
-def _is_open() -> ColumnElement[bool]:
-    return attachments.c.state.in_(OPEN_ATTACHMENT_STATES)
+    return _attachments(_OVERDUE.rows(connection, now=now, asked_before=asked_before))
 
 
 def _read(connection: Connection, where: ColumnElement[bool]) -> tuple[Attachment, ...]:
-    query = select(attachments).where(where).order_by(attachments.c.asked_at, attachments.c.id)
-    return tuple(_attachment(row) for row in connection.execute(query))
+    return _attachments(connection.execute(_IN_ORDER.where(where)))
 
 
-def _attachment(row: Row[*tuple[Any, ...]]) -> Attachment:
-    found = row._mapping
-    return Attachment(**{name: found[name] for name in Attachment.__dataclass_fields__})
+def _attachments(rows: Iterable[Any]) -> tuple[Attachment, ...]:
+    return tuple(_attachment(row) for row in rows)
+
+
+def _attachment(row: Any) -> Attachment:
+    return Attachment(**{name: getattr(row, name) for name in _FIELDS})

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, select, update
+from sqlalchemy import Connection, Integer, Row, Select, bindparam, func, insert, select, update
 
 from starverse.db.fabric_tables import fabric_checks, fabric_figures
+from starverse.db.prepared import Prepared
 from starverse.db.session import LostRace
 from starverse.domain.fabric.measured import CheckState, Figure, Measured, Pool
 
@@ -58,14 +60,12 @@ def add(connection: Connection, checks: Iterable[Check]) -> None:
 
 def of_batch(connection: Connection, batch_id: str) -> tuple[Check, ...]:
     """All of a batch by pool and pair."""
-    return _read(connection, _all().where(fabric_checks.c.batch_id == batch_id))
+    return _checks(connection.execute(_all().where(fabric_checks.c.batch_id == batch_id)))
 
 
 def unsettled(connection: Connection, limit: int) -> tuple[Check, ...]:
     """Those that wait for their job or for its end, the oldest first."""
-    open_states = [CheckState.ASKED, CheckState.RUNNING]
-    query = _all().where(fabric_checks.c.state.in_(open_states)).order_by(None)
-    return _read(connection, query.order_by(fabric_checks.c.asked_at, fabric_checks.c.id).limit(limit))
+    return _checks(_UNSETTLED.rows(connection, most=limit))
 
 
 def change(
@@ -124,6 +124,12 @@ def newest(connection: Connection) -> tuple[Measured, ...]:
     return tuple(_measured(row) for row in connection.execute(query))
 
 
+_UNSETTLED = Prepared(
+    select(fabric_checks)
+    .where(fabric_checks.c.state.in_((CheckState.ASKED, CheckState.RUNNING)))
+    .order_by(fabric_checks.c.asked_at, fabric_checks.c.id)
+    .limit(bindparam("most", type_=Integer))
+)
 _FIGURE = tuple(Figure.__dataclass_fields__)
 
 
@@ -144,10 +150,10 @@ def _all() -> Select[*tuple[object, ...]]:
     return select(fabric_checks).order_by(c.zone, c.card_model, c.fabric, c.first_node, c.second_node)
 
 
-def _read(connection: Connection, query: Select[*tuple[object, ...]]) -> tuple[Check, ...]:
+def _checks(rows: Iterable[Any]) -> tuple[Check, ...]:
     found = []
-    for row in connection.execute(query):
-        values = dict(row._mapping)
+    for row in rows:
+        values = row._asdict()
         pool = Pool(values.pop("zone"), values.pop("card_model"), values.pop("fabric"))
         found.append(Check(pool=pool, **values))
     return tuple(found)

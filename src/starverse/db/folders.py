@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, delete, select, update
 from sqlalchemy import exists as exists_where
 
+from starverse.db.metadata import UtcTime
 from starverse.db.prepared import Prepared
 from starverse.db.statements import insert_new
 from starverse.db.tables import folders, teams, workspaces
@@ -76,9 +78,7 @@ def keep(connection: Connection, folder: Folder) -> bool:
 
 def unused_since(connection: Connection, instant: datetime, limit: int) -> tuple[Folder, ...]:
     """Folders last uploaded before ``instant`` from which no workspace that is still there was made."""
-    rows = connection.execute(
-        select(folders).where(_is_unused(instant)).order_by(folders.c.created_at).limit(limit)
-    )
+    rows = _UNUSED.rows(connection, instant=instant, most=limit)
     return tuple(Folder(row.id, row.team_id, row.bytes, row.created_at) for row in rows)
 
 
@@ -92,13 +92,21 @@ def _is(folder: Folder) -> ColumnElement[bool]:
     return and_(folders.c.team_id == folder.team_id, folders.c.id == folder.id)
 
 
-def _is_unused(instant: datetime) -> ColumnElement[bool]:
+def _is_unused(instant: Any) -> ColumnElement[bool]:
     kept = exists_where().where(
         workspaces.c.team_id == folders.c.team_id,
         workspaces.c.folder_id == folders.c.id,
         workspaces.c.removed_at.is_(None),
     )
     return and_(folders.c.created_at < instant, ~kept)
+
+
+_UNUSED = Prepared(
+    select(folders)
+    .where(_is_unused(bindparam("instant", type_=UtcTime)))
+    .order_by(folders.c.created_at)
+    .limit(bindparam("most", type_=Integer))
+)
 
 
 def get_workspace(connection: Connection, workspace_id: str) -> Workspace | None:

@@ -53,5 +53,7 @@ _FIND = Prepared(
 
 def forget(connection: Connection, before: datetime) -> int:
     """Drop keys older than an instant; how many."""
-    done = connection.execute(delete(idempotency_keys).where(idempotency_keys.c.created_at < before))
-    return done.rowcount
+    return _FORGET.run(connection, before=before)
+
+
+_FORGET = Prepared(delete(idempotency_keys).where(idempotency_keys.c.created_at < bindparam("before")))

@@ -13,8 +13,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, select, union_all
+from sqlalchemy import Connection, Integer, Row, Select, bindparam, func, select, union_all
 
 from starverse.db.ledger_posting_sql import load_state, write_posting
 from starverse.db.ledger_tables import ledger_accounts, open_holds, transfers
@@ -156,13 +157,7 @@ def open_holds_of_team(connection: Connection, team_id: TeamId) -> tuple[StoredT
 
 def overdue_holds(connection: Connection, now: datetime, limit: int) -> tuple[StoredTransfer, ...]:
     """At most ``limit`` open holds whose ``expires_at`` has passed, the longest overdue first."""
-    query = (
-        _select_open_holds()
-        .where(open_holds.c.expires_at <= now)
-        .order_by(open_holds.c.expires_at, transfers.c.sequence)
-        .limit(limit)
-    )
-    return tuple(_stored(row) for row in connection.execute(query))
+    return tuple(_stored(row) for row in _OVERDUE_HOLDS.rows(connection, now=now, most=limit))
 
 
 def history(
@@ -235,6 +230,14 @@ def _select_open_holds() -> Select[*tuple[object, ...]]:
     return select(*_TRANSFER_COLUMNS).join(open_holds, open_holds.c.transfer_id == transfers.c.id)
 
 
+_OVERDUE_HOLDS = Prepared(
+    _select_open_holds()
+    .where(open_holds.c.expires_at <= bindparam("now"))
+    .order_by(open_holds.c.expires_at, transfers.c.sequence)
+    .limit(bindparam("most", type_=Integer))
+)
+
+
 def _identity(account: LedgerAccount) -> tuple[object, ...]:
     return (account.kind, account.team_id, account.label, account.expires_at, account.redeemed_at)
 
@@ -243,7 +246,7 @@ def _account(row: Row[*tuple[object, ...]]) -> LedgerAccount:
     return LedgerAccount(**row._mapping)
 
 
-def _stored(row: Row[*tuple[object, ...]]) -> StoredTransfer:
+def _stored(row: Any) -> StoredTransfer:
     return StoredTransfer(
         row.sequence,
         Transfer(

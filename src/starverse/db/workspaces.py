@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, exists, func, select, update
 
 from starverse.db.instance_tables import instances
+from starverse.db.metadata import UtcTime
+from starverse.db.prepared import Prepared
 from starverse.db.statements import in_chunks
 from starverse.db.tables import allocations, jobs, workspaces
 from starverse.domain.workloads.states import ENDED_JOB_STATES
@@ -25,10 +28,7 @@ class Remains:
 def ended_before(connection: Connection, instant: datetime, limit: int) -> tuple[str, ...]:
     """Workspaces still on disk whose jobs have all ended, the last of them before ``instant``; those of
     instances go with their instance."""
-    rows = connection.execute(
-        select(workspaces.c.id).where(_is_due(instant)).order_by(workspaces.c.created_at).limit(limit)
-    )
-    return tuple(row.id for row in rows)
+    return tuple(row.id for row in _ENDED_BEFORE.rows(connection, instant=instant, most=limit))
 
 
 def claim_removal(connection: Connection, workspace_id: str, instant: datetime, now: datetime) -> bool:
@@ -78,7 +78,7 @@ def remains_of(connection: Connection, workspace_id: str) -> Remains:
     )
 
 
-def _is_due(instant: datetime) -> ColumnElement[bool]:
+def _is_due(instant: Any) -> ColumnElement[bool]:
     of_it = jobs.c.workspace_id == workspaces.c.id
     going_on = exists().where(of_it, jobs.c.state.not_in(ENDED_JOB_STATES))
     last_end = select(func.max(jobs.c.ended_at)).where(of_it).scalar_subquery()
@@ -90,3 +90,11 @@ def _is_due(instant: datetime) -> ColumnElement[bool]:
     of_instance = exists().where(instances.c.workspace_id == workspaces.c.id)
     old = and_(workspaces.c.removed_at.is_(None), workspaces.c.created_at < instant, ~of_instance)
     return and_(old, ~going_on, last_end < instant, ~unsettled)
+
+
+_ENDED_BEFORE = Prepared(
+    select(workspaces.c.id)
+    .where(_is_due(bindparam("instant", type_=UtcTime)))
+    .order_by(workspaces.c.created_at)
+    .limit(bindparam("most", type_=Integer))
+)
