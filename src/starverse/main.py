@@ -271,7 +271,9 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         run.announce(address.url)
         announce(replace(address, ssh=_shown_ssh(platform), unpriced=unpriced_pools(platform)))
         app = make_app(platform, reconciler_status=driver.statuses, inside=inside)
-        asyncio.run(run_http(http_settings(app, config.server.trusted_proxies), sockets, inside))
+        settings = http_settings(app, config.server.trusted_proxies)
+        with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+            runner.run(run_http(settings, sockets, inside))
 
 
 def _tls(config: Config, data: Path, api_socket: Path) -> TlsSettings | None:
@@ -432,7 +434,10 @@ def listen_tcp(host: str, port: int, setting: str = "--port") -> socket.socket:
     except OSError as error:
         listener.close()
         fault = FieldFault(setting, f"{host}:{port}", f"an address that is free ({error.strerror})")
-        raise Invalid(faults=[fault]) from error
+        variable = f"STARVERSE_{setting.upper().replace('.', '__')}"
+        way = f"`{setting} 0`" if setting.startswith("-") else f"`{setting} = 0` (or {variable}=0)"
+        hint = f"Another program has it, maybe another server here: {way} takes any that is free."
+        raise Invalid(faults=[fault], hint=hint) from error
     return listener
 
 

@@ -28,19 +28,18 @@ from starverse.http.schemas_instances import (
     StartIn,
 )
 from starverse.http.security import AnyCaller, OnceDep, PlatformDep, TeamCaller
-from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of
+from starverse.http.shapes import LIMIT_DEFAULT, Items, LimitParam, items_of, written
 
 router = make_router("instances", "/instances")
 
 StateParam = Literal["stopped", "queued", "running", "released"]
 
 
-@router.post("", status_code=201)
-def launch_instance(
-    body: LaunchIn, platform: PlatformDep, identity: TeamCaller, once: OnceDep, response: Response
-) -> InstanceOut:
+@router.post("", status_code=201, response_model=InstanceOut)
+def launch_instance(body: LaunchIn, platform: PlatformDep, identity: TeamCaller, once: OnceDep) -> Response:
     """A new instance and its first start; 507 where no cards are free and nobody is to wait."""
-    return _shown(response, launching.launch(platform, identity, body.request(once)))
+    view = launching.launch(platform, identity, body.request(once))
+    return written(InstanceOut.made(view), 201, {"ETag": _etag(view)})
 
 
 @router.get("")
@@ -167,5 +166,9 @@ def save_image(
 
 
 def _shown(response: Response, view: InstanceView) -> InstanceOut:
-    response.headers["ETag"] = f'"{version_of(settings_of(view))}"'
+    response.headers["ETag"] = _etag(view)
     return InstanceOut.made(view)
+
+
+def _etag(view: InstanceView) -> str:
+    return f'"{version_of(settings_of(view))}"'

@@ -15,7 +15,7 @@ from starverse.domain.workloads.states import JobState
 from starverse.http.routing import make_router
 from starverse.http.schemas_jobs import CancelIn, JobOut, LintOut, SubmitIn, SubmittedOut, WhyOut
 from starverse.http.security import AnyCaller, OnceDep, PlatformDep
-from starverse.http.shapes import LIMIT_DEFAULT, Instant, Items, LimitParam
+from starverse.http.shapes import LIMIT_DEFAULT, Instant, Items, LimitParam, written
 
 router = make_router("jobs", "/jobs")
 
@@ -24,17 +24,14 @@ _OPEN = (JobState.QUEUED, JobState.RUNNING)
 
 
 @router.post("", status_code=201, response_model=SubmittedOut, responses={200: {"model": LintOut}})
-def submit_job(
-    body: SubmitIn, platform: PlatformDep, identity: AnyCaller, once: OnceDep, response: Response
-) -> Any:
+def submit_job(body: SubmitIn, platform: PlatformDep, identity: AnyCaller, once: OnceDep) -> Response:
     """Queue a job, or all tasks of an array; with ``lint`` say what would happen and its price (200)."""
     result = jobs.submit(platform, identity, replace(body.request(), once=once))
     if body.lint:
-        lint = LintOut.of(result)
-        return Response(lint.model_dump_json(), status_code=200, media_type="application/json")
+        return written(LintOut.of(result), 200)
     if result.job is None:
         raise InvariantBroken("A submission made no job.")
-    return SubmittedOut.made(result, result.job)
+    return written(SubmittedOut.made(result, result.job), 201)
 
 
 @router.get("")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 
 from starverse.domain.errors import FieldFault, Invalid, InvariantBroken
@@ -23,6 +24,9 @@ from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import Timespan, format_instant, utc
 
 HOUR_SECONDS = 3600
+
+STEPS_KEPT = 64
+"""A year has some thousand steps."""
 
 
 class SubjectKind(StrEnum):
@@ -213,11 +217,13 @@ def rate_at(terms: Terms, instant: datetime, books: PriceBooks) -> tuple[Fractio
     return step.rate, step.factors
 
 
+@lru_cache(maxsize=STEPS_KEPT)
 def rate_steps(terms: Terms, span: Timespan, books: PriceBooks) -> tuple[RateStep, ...]:
     """Tile ``span`` by the steps of the rate: window, version, membership and clearing-price edges.
 
     ``reserved`` and packages keep the version of their purchase. A package is one step, with the membership
-    at its purchase. Linear in the days of the span.
+    at its purchase. Linear in the days of the span. The last few answers are remembered: the quote of a job,
+    the decision on it and its hold ask for the same seconds.
     """
     if terms.tariff in PACKAGES:
         bought = terms.bought_at(span.start)
