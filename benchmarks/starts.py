@@ -225,10 +225,15 @@ def time_instance(trial: EngineTrial, samples: Samples) -> None:
     trial.engine.clean(allocation_id)
 
 
-def time_raw(command: Sequence[str], shown: Sequence[str], bound: Mapping[str, str] | None = None) -> float:
+def time_raw(
+    command: Sequence[str],
+    shown: Sequence[str],
+    bound: Mapping[str, str] | None = None,
+    writable: Mapping[str, str] | None = None,
+) -> float:
     """Seconds of one bubblewrap with the platform's namespaces and nothing else, to its end.
 
-    ``shown`` are folders at their own place, ``bound`` folders at another one.
+    ``shown`` are folders at their own place, ``bound`` and ``writable`` ones at another.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
@@ -244,6 +249,8 @@ def time_raw(command: Sequence[str], shown: Sequence[str], bound: Mapping[str, s
             arguments += ["--ro-bind", folder, folder]
     for source, target in (bound or {}).items():
         arguments += ["--ro-bind", source, target]
+    for source, target in (writable or {}).items():
+        arguments += ["--bind", source, target]
     begun = time.perf_counter()
     subprocess.run([*arguments, *command], check=True)
     return time.perf_counter() - begun

@@ -91,8 +91,10 @@ def one_turn(server: Served, researcher: Researcher, image: dict[str, Any], samp
         server.client.instances.remove(f"on-{key}")
     place = Store(server.data / "images").place(str(image["digest"]))
     python = [f"{MOUNT_POINT}/bin/python3", "-I", "-S", "-c", "pass"]
-    samples["python"].append(time_raw(python, (), {str(place): MOUNT_POINT}))
-    samples["raw"].append(time_raw(["/usr/bin/true"], (), {str(place): MOUNT_POINT}))
+    with tempfile.TemporaryDirectory(prefix="raw-") as workspace, tempfile.TemporaryDirectory() as home:
+        binds = {str(place): MOUNT_POINT}, {workspace: "/workspace", home: "/root"}
+        samples["python"].append(time_raw(python, (), *binds))
+        samples["raw"].append(time_raw(["/usr/bin/true"], (), *binds))
 
 
 def figures_of(name: str, seconds: float, built: dict[str, Any], samples: Samples) -> list[Figure]:
