@@ -15,7 +15,7 @@ from typing import Self
 import pytest
 from sqlalchemy import update
 
-from starverse.app import syncs as use_cases
+from starverse.app.disks import syncs as use_cases
 from starverse.app.ports import Copier
 from starverse.db import disks
 from starverse.db.disk_tables import disk_syncs

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from starverse.app import jobs as job_cases
 from starverse.app.bill_views import BookRef, ChargeTransfer, paid_in_words, show_transfer
-from starverse.app.disk_bill import DiskChargeView, DiskExplanation, disk_charges, explain_disk_charge
+from starverse.app.disks.bill import DiskChargeView, DiskExplanation, disk_charges, explain_disk_charge
 from starverse.app.identity import Identity
 from starverse.app.job_views import lost_seconds
 from starverse.app.platform import Platform

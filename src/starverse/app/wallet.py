@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from sqlalchemy import Connection
 
-from starverse.app.disk_metering import burn_per_hour as disk_burn
+from starverse.app.disks.metering import burn_per_hour as disk_burn
 from starverse.app.funding import terms_of
 from starverse.app.identity import Identity
 from starverse.app.platform import Platform

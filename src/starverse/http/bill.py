@@ -8,7 +8,7 @@ from fastapi import Query
 
 from starverse.app import bill
 from starverse.app.bill import BillFilter
-from starverse.app.disk_bill import DiskExplanation
+from starverse.app.disks.bill import DiskExplanation
 from starverse.http.routing import make_router
 from starverse.http.schemas_money import BillOut, DiskExplanationOut, ExplanationOut
 from starverse.http.security import PlatformDep, TeamCaller

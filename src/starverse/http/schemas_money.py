@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from starverse.app.bill import Explanation
-from starverse.app.disk_bill import DiskExplanation
+from starverse.app.disks.bill import DiskExplanation
 from starverse.http.shapes import Amount, In, InstantText, Out
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import Field
 
-from starverse.app import syncs
-from starverse.app.syncs import SyncView, Wanted
+from starverse.app.disks import syncs
+from starverse.app.disks.syncs import SyncView, Wanted
 from starverse.domain.catalog.disks import SyncDirection
 from starverse.http.routing import make_router
 from starverse.http.security import OnceDep, PlatformDep, TeamCaller

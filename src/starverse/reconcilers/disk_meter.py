@@ -6,7 +6,7 @@ ten minutes ago, as far as there is time to look.
 
 from __future__ import annotations
 
-from starverse.app.disk_metering import meter_all
+from starverse.app.disks.metering import meter_all
 from starverse.app.disks.storage import measure_some
 from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform

@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import structlog
 
-from starverse.app import syncs
+from starverse.app.disks import syncs
+from starverse.app.disks.syncs import LEASE_SECONDS, Try
 from starverse.app.one_by_one import Round
 from starverse.app.platform import Platform
 from starverse.app.ports import Copier, Copying
-from starverse.app.syncs import LEASE_SECONDS, Try
 from starverse.db import syncs as rows
 from starverse.domain.catalog.syncs import CopyEnd, Ending, Progress
 from starverse.domain.errors import StarverseError

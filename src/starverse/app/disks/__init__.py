@@ -1,1 +1,1 @@
-"""Disks of a team: ordering, growing, deleting and restoring them, their snapshots, and the files in them."""
+"""Disks of a team: orders, storage, snapshots, files, copies to and from remotes, and what they cost."""
