@@ -405,8 +405,7 @@ def test_kill_9_of_the_server_ends_its_sessions_and_no_instance() -> None:
         server = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert server.stdout is not None
         try:
-            assert server.stdout.readline() == b"ready\n"
-            through = SshLine(site.data, site.data / "client_key")
+            through = SshLine(Path(server.stdout.readline().decode().strip()), site.data / "client_key")
             riding = through.begin(
                 "setsid sleep 96 & echo begun; exec sleep 97",
                 stdin=subprocess.DEVNULL,

@@ -120,11 +120,14 @@ def instance_site(make_engine: MakeEngine = local_engine, *, by_tls: bool = Fals
 
 
 def main(data: str, name: str) -> None:
-    """A server of its own: launch an instance, let people in through this process, until it is killed."""
+    """A server of its own: launch an instance, let people in through this process, until it is killed.
+
+    It says the folder of their line once they can come.
+    """
     site = Site(Path(data))
     site.launch(name)
-    with ssh_line(site.data, lambda: site.engine.open_stream(name), through=True):
-        sys.stdout.write("ready\n")
+    with ssh_line(site.data, lambda: site.engine.open_stream(name), through=True) as line:
+        sys.stdout.write(f"{line.folder}\n")
         sys.stdout.flush()
         threading.Event().wait()
 

@@ -10,6 +10,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ class SshLine:
     """Keys and the options of ``ssh`` with which a client reaches whatever ``open_stream`` connects to."""
 
     def __init__(self, folder: Path, key: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self.options = (
             *("-F", "none", "-i", str(key), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR"),
             *("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"),
@@ -60,7 +61,7 @@ class SshLine:
     @contextmanager
     def shared(self, name: str) -> Iterator[tuple[str, ...]]:
         """A connection that many sessions share: the options with which they do."""
-        path = self._folder / f"{name}.control"
+        path = self.folder / f"{name}.control"
         fast = ("-o", "KexAlgorithms=curve25519-sha256")
         master = self.begin(options=("-M", "-N", "-S", str(path), *fast), stdin=subprocess.DEVNULL)
         try:
@@ -101,16 +102,19 @@ def ssh_line(
     ``through``: every byte passes through this process, as through a gateway.
     """
     key, _ = make_key(folder)
-    path = folder / "lines.sock"
-    path.unlink(missing_ok=True)
-    (folder / "proxy.py").write_text(_PROXY.format(path=str(path)))
-    with socket.socket(socket.AF_UNIX) as listener:
+    with (
+        tempfile.TemporaryDirectory(prefix="l-", dir=folder) as own,
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
+        place = Path(own)  # of this line alone: another may be open to another instance in the same folder
+        path = place / "sock"
+        (place / "proxy.py").write_text(_PROXY.format(path=str(path)))
         listener.bind(str(path))
         listener.listen(256)
         serving = threading.Thread(target=_serve, args=(listener, open_stream, through), daemon=True)
         serving.start()
         try:
-            yield SshLine(folder, key)
+            yield SshLine(place, key)
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             serving.join()
