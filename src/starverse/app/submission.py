@@ -169,7 +169,7 @@ def _check(
             faults.append(FieldFault("--image", spec.image, chosen))
         else:
             spec = with_image(spec, chosen)
-    mounts, wrong = name_disks(connection, identity.team_id, spec.disks, spec.resources.nodes)
+    mounts, wrong = name_disks(connection, identity.team_id, spec.disks, spec.resources.nodes, world.engine)
     faults += wrong
     spec = replace(spec, disks=mounts)
     if not faults and spec.resources.cards and pool_of(world, spec) is None:

@@ -51,12 +51,15 @@ class Capabilities:
     """What an engine can do. ``binds_cards`` false: it picks the card indices itself and reports them.
 
     ``cannot`` names, for ``doctor`` and for error texts, what this engine does not isolate or limit.
+    ``no_block_disks`` says why no workload can have a block disk, and after the last colon what helps;
+    ``""``: no reason is known, and each attaching finds out.
     """
 
     name: str
     binds_cards: bool
     multi_node: bool
     cannot: tuple[str, ...] = ()
+    no_block_disks: str = ""
 
 
 class Presence(StrEnum):

@@ -17,7 +17,7 @@ from starverse.node.network import pasta
 from starverse.node.network.rates import kernel_refusal as kernel_refusal_of_rates
 from starverse.node.network.reject_rules import kernel_refusal
 from starverse.node.network.resolvers import find_resolvers
-from starverse.node.plugs import block_disks, fuse_disks, mount_trees
+from starverse.node.plugs import block_disks, mount_trees
 from starverse.node.sandbox import syscalls
 
 TryInChild = Callable[[Callable[[], None]], str]
@@ -43,12 +43,7 @@ def probe_plugs(try_in_child: TryInChild) -> Finding:
 
 
 def probe_block_disks() -> Finding:
-    if os.geteuid() == 0:
-        refusal, how = block_disks.loop_refusal(), "by loop devices"
-    else:
-        refusal, how = fuse_disks.refusal(), "by fuse2fs"
-    if not refusal and shutil.which("e2fsck", path="/usr/sbin:/sbin:/usr/bin:/bin") is None:
-        refusal = "e2fsck is not installed: apt-get install e2fsprogs"
+    refusal, how = block_disks.refusal(), "by loop devices" if os.geteuid() == 0 else "by fuse2fs"
     if refusal:
         what, _, remedy = refusal.rpartition(": ")
         return Finding("block disks", Health.WARN, f"{what or 'none'}; shared disks work", remedy)

@@ -9,9 +9,10 @@ from starverse.app.platform import Platform
 from starverse.db import disks, teams
 from starverse.db.disks import Disk
 from starverse.domain.catalog.disks import DiskState
+from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import Conflict, InvariantBroken, NotFound
 from starverse.domain.ids import TeamId, is_uuid
-from starverse.engines.base import DiskTree
+from starverse.engines.base import Capabilities, DiskTree
 
 _GONE = (DiskState.PURGED,)
 
@@ -36,6 +37,14 @@ def lock_disk(connection: Connection, identity: Identity, ref: str) -> Disk:
     if disk is None or disk.state in _GONE:
         raise NotFound(f"There is no disk {ref[:80]!r} any more.")
     return disk
+
+
+def require_served(engine: Capabilities, kind: DiskKind) -> None:
+    """Raises :class:`Conflict` where no workload can ever have such a disk: before anybody pays for it."""
+    if kind is DiskKind.BLOCK and engine.no_block_disks:
+        why, _, remedy = engine.no_block_disks.rpartition(": ")
+        hint = f"Its operator can have them: {remedy}. Shared disks work." if remedy else "Shared disks work."
+        raise Conflict(f"No workload can have a block disk here: {why or engine.no_block_disks}.", hint=hint)
 
 
 def require_ready(disk: Disk) -> None:

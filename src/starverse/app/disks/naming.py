@@ -11,10 +11,11 @@ from starverse.domain.catalog.disks import DiskState, mount_target
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import FieldFault
 from starverse.domain.workloads.specs import DiskMount
+from starverse.engines.base import Capabilities
 
 
 def name_disks(
-    connection: Connection, team_id: str, wanted: Sequence[DiskMount], nodes: int
+    connection: Connection, team_id: str, wanted: Sequence[DiskMount], nodes: int, engine: Capabilities
 ) -> tuple[tuple[DiskMount, ...], list[FieldFault]]:
     """``wanted`` have a name or an id for the disk, and ``""`` for its usual path; the answer has both."""
     mounts: list[DiskMount] = []
@@ -31,6 +32,9 @@ def name_disks(
             continue
         if disk.kind is DiskKind.BLOCK and nodes > 1:
             expected = f"a shared disk: a block disk has one writer, and this runs on {nodes} nodes"
+            faults.append(FieldFault("--disk", disk.name, expected))
+        elif disk.kind is DiskKind.BLOCK and engine.no_block_disks:
+            expected = f"a shared disk: {engine.no_block_disks}"
             faults.append(FieldFault("--disk", disk.name, expected))
         if any(mount.disk_id == other.disk_id or mount.target == other.target for other in mounts):
             faults.append(FieldFault("--disk", disk.name, "each disk and each path once"))

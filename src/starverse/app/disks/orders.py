@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from starverse.app.disk_space import require_space
-from starverse.app.disks.finding import find_disk, lock_disk, require_ready
+from starverse.app.disks.finding import find_disk, lock_disk, require_ready, require_served
 from starverse.app.disks.schedules import first_due
 from starverse.app.disks.sizes import require_a_day, set_size
 from starverse.app.disks.views import DiskView, view_of, views_of
@@ -83,6 +83,7 @@ def settings_of(disk: Disk | DiskView) -> DiskSettings:
 def create_disk(platform: Platform, identity: Identity, wanted: NewDisk) -> DiskView:
     """Order a disk; it is ready once storage has it, and charged from then on."""
     _check_new(wanted)
+    require_served(platform.engine.capabilities, wanted.kind)
     require_space(platform, 0)
     disk_id = platform.ids.uuid7()
 

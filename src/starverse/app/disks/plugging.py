@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from starverse.app.attachments import insert, move_on, why_not
-from starverse.app.disks.finding import lock_disk
+from starverse.app.disks.finding import lock_disk, require_served
 from starverse.app.disks.views import DiskView, view_of
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
@@ -42,6 +42,7 @@ class AttachRequest:
 
 def attach(platform: Platform, identity: Identity, ref: str, wanted: AttachRequest) -> DiskView:
     """Have an instance have a disk: at each start from now on, and at once where it runs."""
+    engine = platform.engine.capabilities
 
     def act(connection: Connection) -> DiskView:
         now = platform.clock.now()
@@ -49,6 +50,7 @@ def attach(platform: Platform, identity: Identity, ref: str, wanted: AttachReque
         before = claim(connection, AccountId(identity.account_id), wanted.once, disk.id, now)
         if before is not None:
             return view_of(connection, platform, disk)
+        require_served(engine, disk.kind)
         instance = _instance(connection, identity, wanted.instance, disk)
         mount = DiskMount(disk.id, _target(disk, wanted.path), wanted.read_only)
         _require_free(connection, instance, disk, mount.target)

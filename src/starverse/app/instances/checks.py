@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from starverse.app import attachments, secrets
 from starverse.app.apply_decision import allocation_shares
+from starverse.app.disks.finding import require_served
 from starverse.app.funding import sources_of
 from starverse.app.images import choose_image
 from starverse.app.instances.runs import run_spec
@@ -25,6 +26,7 @@ from starverse.domain.scheduling.fit import Fit, fits, free_of, impossible
 from starverse.domain.scheduling.snapshot import RECLAIMABLE_CLAIMS, claim_of
 from starverse.domain.workloads.instances import Instance, StartWish
 from starverse.domain.workloads.specs import DiskMount, JobSpec
+from starverse.engines.base import Capabilities
 
 
 def read_world(platform: Platform, connection: Connection, account_id: str) -> World:
@@ -55,7 +57,7 @@ def require_start(
     world = read_world(platform, connection, wish.account_id)
     spec = run_spec(platform, world.kinds, instance, wish, mounts)
     _require_names(connection, platform, instance)
-    require_disks(connection, instance, mounts)
+    require_disks(connection, world.engine, instance, mounts)
     if world.nodes:
         _require_pool(world, spec, wait=wish.wait)
     _require_money(connection, platform, world, spec, instance.team_id)
@@ -82,13 +84,16 @@ def is_room(connection: Connection, world: World, spec: JobSpec, without_run: st
     return any(isinstance(fits(node, spec.resources, free_of(node, shares)), Fit) for node in world.nodes)
 
 
-def require_disks(connection: Connection, instance: Instance, mounts: tuple[DiskMount, ...]) -> None:
+def require_disks(
+    connection: Connection, engine: Capabilities, instance: Instance, mounts: tuple[DiskMount, ...]
+) -> None:
     """Every disk is there and nobody else writes it; raises ``Conflict`` naming the first that is not so."""
     found = disks.get_many(connection, [mount.disk_id for mount in mounts])
     for mount in mounts:
         disk = found.get(mount.disk_id)
         if disk is None or disk.team_id != instance.team_id:
             raise Conflict(f"the disk at {mount.target} is gone")
+        require_served(engine, disk.kind)
         taken_by = attachments.taken_by(connection, disk, but_for=instance.id)
         syncing = syncs.runs_on(connection, disk.id)
         facts = AttachFacts(disk.kind, disk.state, taken_by=taken_by, syncing=syncing)

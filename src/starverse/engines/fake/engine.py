@@ -70,6 +70,7 @@ class FakeEngine:
         open_stream: Callable[[LaunchSpec, str], socket.socket] | None = None,
     ) -> None:
         self.reports = nodes
+        self.no_block_disks = ""
         self.starts: dict[str, int] = {}
         self.cleaned: set[str] = set()
         self._clock = clock
@@ -91,7 +92,7 @@ class FakeEngine:
     @property
     def capabilities(self) -> Capabilities:
         binds = self._bind is None
-        return Capabilities(name="fake", binds_cards=binds, multi_node=True, cannot=("run anything",))
+        return Capabilities("fake", binds, True, ("run anything",), self.no_block_disks)
 
     def nodes(self) -> tuple[NodeReport, ...]:
         return self._do(Call.NODES, "", lambda: self.reports)

@@ -28,6 +28,7 @@ from starverse.node.cards.hygiene import CLEAN_SECONDS_MAX, granted_cards
 from starverse.node.cards.source import CardSource
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import HostSetup, find_host_setup
+from starverse.node.plugs import block_disks
 from starverse.node.sandbox.drivers import DRIVERS
 
 
@@ -65,7 +66,7 @@ class LocalEngine(FolderEngine):
     def capabilities(self) -> Capabilities:
         missing = self._setup().cgroups.missing
         cannot = (*isolation_gaps(self._driver), *(f"limit {name} by cgroup" for name in missing))
-        return Capabilities(name="local", binds_cards=True, multi_node=False, cannot=cannot)
+        return Capabilities("local", True, False, cannot, no_block_disks=block_disks.refusal())
 
     def start(self) -> None:
         """Look at the host, open the channel; launchers of an earlier server connect by themselves."""

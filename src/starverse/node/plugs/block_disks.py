@@ -148,6 +148,14 @@ def check_file_system(handle: int) -> None:
         raise PlugRefused(f"its file system cannot be mended by itself: {' '.join(said[-2:])[:300]}")
 
 
+def refusal() -> str:
+    """Why nobody can have a block disk on this machine, and after a colon what helps; ``""``: they can."""
+    why = loop_refusal() if os.geteuid() == 0 else fuse_disks.refusal()
+    if not why and shutil.which("e2fsck", path=_TOOLS) is None:
+        return "e2fsck is not installed: apt-get install e2fsprogs"
+    return why
+
+
 def loop_refusal() -> str:
     """Why root cannot mount a file here; ``""``: it can."""
     try:
