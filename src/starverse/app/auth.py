@@ -102,7 +102,7 @@ def _write_account(platform: Platform, email: str, password_hash: str, operator:
     with platform.database.write() as connection:
         now = platform.clock.now()
         if accounts.find_account(connection, email) is not None:
-            raise Conflict(f"{email} has an account already.", hint="Sign in: `starverse login`.")
+            raise Conflict(f"{email} has an account already.", hint=f"Sign in: `starverse login {email}`.")
         account = Account(AccountId(platform.ids.uuid7()), email, operator, False, now)
         accounts.add_account(connection, account, password_hash)
         team = team_cases.open_team(
@@ -168,12 +168,16 @@ def identify(platform: Platform, secret: str | None, team_name: str | None = Non
         token = accounts.find_valid_token(connection, digest_of(secret), platform.clock.now())
         account = None if token is None else accounts.get_account(connection, token.account_id)
         if token is None or account is None or account.disabled:
-            raise Unauthenticated("This token is not valid (any more).", hint="Sign in: `starverse login`.")
+            raise Unauthenticated(
+                "This token is not valid (any more).", hint="Sign in: `starverse login EMAIL`."
+            )
         mine = teams.teams_of(connection, account.id)
     reached = [own for own in mine if token.team_id in (None, own.team.id)]
     chosen = [own for own in reached if team_name in (None, own.team.name)]
     if not reached:
-        raise Unauthenticated("This token's team is no longer yours.", hint="Sign in: `starverse login`.")
+        raise Unauthenticated(
+            "This token's team is no longer yours.", hint="Sign in: `starverse login EMAIL`."
+        )
     if not chosen:
         raise NotFound(f"There is no team {team_name!r}, or you are not in it.")
     return Identity(

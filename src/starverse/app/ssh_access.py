@@ -73,7 +73,7 @@ def admit_by_sign_in(platform: Platform, identity: Identity, ref: str) -> Visit:
         found = ssh_access.by_sign_in(connection, identity.account_id, identity.team_id, ref)
     exact = [one for one in found if ref in (str(one.number), one.instance_id)]
     if not found:
-        raise NotFound(f"There is no instance {ref[:80]!r} in {identity.team_name}.")
+        raise NotFound(f"There is no instance {ref[:80]!r} in team {identity.team_name}; see `starverse ps`.")
     return _visit((exact or list(found))[0])
 
 

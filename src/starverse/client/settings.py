@@ -96,7 +96,7 @@ class Credentials:
             raise Refused(
                 "invalid",
                 f"the credentials file {self.path} cannot be read: {error}",
-                hint="mend or remove it, then run `starverse login`",
+                hint="mend or remove it, then run `starverse login EMAIL`",
             ) from error
         return raw if isinstance(raw, dict) else {}
 

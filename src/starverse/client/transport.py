@@ -191,7 +191,7 @@ def _http_client(settings: Settings) -> httpx2.Client:
     headers = {"User-Agent": f"starverse/{__version__}"}
     if settings.token and not (settings.token.isascii() and settings.token.isprintable()):
         raise Refused(
-            "unauthenticated", "the token is not plain text", hint="`starverse login` makes a new one"
+            "unauthenticated", "the token is not plain text", hint="`starverse login EMAIL` makes a new one"
         )
     if settings.token:
         headers["Authorization"] = f"Bearer {settings.token}"

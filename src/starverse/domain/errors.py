@@ -69,7 +69,7 @@ class NotFound(StarverseError):
 
 
 class Unauthenticated(StarverseError):
-    """Sign in first: `starverse login`, or set STARVERSE_TOKEN."""
+    """Sign in first: `starverse login EMAIL`, or set STARVERSE_TOKEN."""
 
     code = "unauthenticated"
 

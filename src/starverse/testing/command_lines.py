@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from starverse.cli.remote.entry import run
 from starverse.cli.remote.session import Session
@@ -68,9 +68,15 @@ class CommandLine:
             "HOME": str(self.folder),
             **self.environ,
         }
+        source = kind(stdin)
+
+        def unseen(prompt: str, stderr: TextIO) -> str:
+            stderr.write(prompt)
+            return source.readline().rstrip("\n")
+
         session = Session(
             environ={name: value for name, value in environ.items() if value},
-            stdin=kind(stdin),
+            stdin=source,
             stdout=out,
             stderr=err,
             folder=self.folder,
@@ -78,6 +84,7 @@ class CommandLine:
             pause=self.waited.append,
             become=self._become,
             browse=self._browse,
+            unseen=unseen,
         )
         return Ran(command(session), out.getvalue(), err.getvalue())
 

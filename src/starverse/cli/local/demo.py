@@ -205,6 +205,8 @@ def start_reference(root: Path, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def finish_reference(reference: subprocess.Popen[bytes]) -> None:
+    if reference.poll() is None:
+        say("\n(the same training, never interrupted, ends beside it: its weights are compared below)")
     if reference.wait(180) != 0:
         raise DemoFailed("the uninterrupted run beside failed")
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from starverse.cli.remote.commands import WholeLines
+
 if TYPE_CHECKING:
     from starverse.cli.local.slurm_cluster import Access
     from starverse.config import Config
@@ -28,7 +30,7 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@click.group("slurm")
+@click.group("slurm", cls=WholeLines)
 def command() -> None:
     """Prepare a Slurm cluster for the platform."""
 

@@ -12,10 +12,15 @@ from starverse.cli.remote.wording import yuan
 PASSWORD_VARIABLE = "STARVERSE_PASSWORD"
 
 
-@command("Open an account; the sign-up credit is in its wallet at once.")
+@command(
+    "Open an account; the sign-up credit is in its wallet at once. The password is asked for, or read from "
+    "STARVERSE_PASSWORD or stdin."
+)
 @click.argument("email")
 def register(session: Session, email: str) -> None:
-    password = session.secret("Password: ", PASSWORD_VARIABLE)
+    password = session.secret(
+        "Password (10 characters or more): ", PASSWORD_VARIABLE, again="The same again: "
+    )
     answer = session.client().people.register(email, password)
     _remember(session, email, answer["token"])
     wallet = answer.get("wallet") or {}

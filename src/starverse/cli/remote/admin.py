@@ -129,7 +129,9 @@ def account_set(
     flags = {"member": "" if no_member else member, "disabled": disabled, "operator": operator}
     changes: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if new_password:
-        changes["password"] = session.secret("New password: ", "STARVERSE_NEW_PASSWORD")
+        changes["password"] = session.secret(
+            "New password: ", "STARVERSE_NEW_PASSWORD", again="The same again: "
+        )
     if not changes:
         raise click.UsageError("say what to change, such as --member edu")
     if disabled:
@@ -208,7 +210,7 @@ def team_grant(
         grant["expires_at"] = expires_at
     made = session.client().admin.grant(team_name, grant)
     session.emit(made, lambda: str(made.get("id", "")))
-    session.note(f"{team_name} has a {kind} of CNY {amount}")
+    session.note(f"team {team_name} has a {kind} of CNY {amount}")
 
 
 @command("Check every invariant of the ledger by name.", name="check")

@@ -63,7 +63,19 @@ class Command(click.Command):
         self.params = [*self.params, *common_options()]
 
 
-class Group(click.Group):
+class WholeLines(click.Group):
+    """A group whose help shows the first paragraph of each command whole, over as many lines as it needs."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self.told_commands())
+
+    def told_commands(self) -> list[tuple[str, str]]:
+        """Each command beside what it does."""
+        return [(name, _first_paragraph(made)) for name, made in sorted(self.commands.items())]
+
+
+class Group(WholeLines):
     """A group of commands with the habitual aliases."""
 
     command_class = Command
@@ -102,10 +114,12 @@ class LazyGroup(Group):
             raise click.exceptions.NoSuchCommand(args[0], possibilities=known, ctx=ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        told = {name: made.get_short_help_str(80) for name, made in sorted(self.commands.items())}
-        with formatter.section("Commands"):
-            formatter.write_dl([*told.items(), *((name, made.help) for name, made in self.lazy.items())])
+    def told_commands(self) -> list[tuple[str, str]]:
+        return [*super().told_commands(), *((name, made.help) for name, made in self.lazy.items())]
+
+
+def _first_paragraph(made: click.Command) -> str:
+    return " ".join((made.help or "").partition("\n\n")[0].split())
 
 
 def command(

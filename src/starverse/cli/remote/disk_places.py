@@ -73,4 +73,5 @@ def place_text(disk: str, instance: str, place: dict[str, Any] | None, act: str)
         return f"{instance} {later}: {disk}"
     at = f" at {place['target']}" if place["state"] in ("attached", "attaching") else ""
     why = f": {visible(place['message'])}" if place.get("message") else ""
-    return f"{disk} is {place['state']} in {instance}{at}{why}"
+    where = "from" if place["state"] == "detached" else "in"
+    return f"{disk} is {place['state']} {where} {instance}{at}{why}"

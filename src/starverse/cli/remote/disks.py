@@ -161,7 +161,9 @@ def _limit(one: Mapping[str, Any]) -> str | None:
     if one.get("hard_quota") is None:
         return None
     return (
-        "hard" if one.get("hard_quota") else "by accounting" + (", over it now" * bool(one.get("over_quota")))
+        "hard"
+        if one.get("hard_quota")
+        else "counted, not hard" + (", over it now" * bool(one.get("over_quota")))
     )
 
 
@@ -215,7 +217,12 @@ def usage_text(found: dict[str, Any]) -> str:
         [
             ("disk", f"{found['name']} ({found['kind']})"),
             ("size", f"{gib} GiB" + (f", {free} of them free of charge" if free else "")),
-            ("used", f"{size_text(used)} ({100 * used // (gib * GIB)} %)" if used is not None else None),
+            (
+                "used",
+                f"{size_text(used)} ({100 * used // (gib * GIB)} %)"
+                if used is not None
+                else "not counted yet",
+            ),
             ("files", found.get("used_files")),
             ("counted", when(found.get("used_at"))),
             ("limit", _limit(found)),

@@ -187,7 +187,7 @@ def show(session: Session, name: str) -> None:
 
 
 @command(
-    "Stop instances: cards go back and cost nothing; the disk stays until the release date.",
+    "Stop instances: cards go back and cost nothing; their files stay until the release date.",
     examples=("stop lab",),
 )
 @click.argument("names", metavar="INSTANCE...", nargs=-1, required=True)
@@ -204,12 +204,12 @@ def stop(session: Session, names: tuple[str, ...], no_wait: bool) -> None:
     for one in stopping:
         kept = when(one.get("release_at"))
         word = "stopped" if has_stopped(one) else "stopping"
-        session.note(f"{one['name']} {word}" + (f"; its disk is kept until {kept}" if kept else ""))
+        session.note(f"{one['name']} {word}" + (f"; its files are kept until {kept}" if kept else ""))
     done.emit(session, {"items": stopping})
 
 
 @command(
-    "Start a stopped instance on the same disk and as many cards, or without cards for less.",
+    "Start a stopped instance on the same files and as many cards, or without cards for less.",
     examples=("start lab", "start lab --no-gpu --yes"),
 )
 @click.argument("name", metavar="INSTANCE")
@@ -231,7 +231,7 @@ def start(
 
 
 @command(
-    "Give an instance other cards on the same disk; one that runs is stopped and started for it.",
+    "Give an instance other cards on the same files; one that runs is stopped and started for it.",
     examples=("resize lab --cards 4",),
 )
 @click.argument("name", metavar="INSTANCE")
@@ -245,7 +245,7 @@ def resize(session: Session, name: str, cards: int, card: str | None, wait: bool
     _tell_price(session, found, card=card, cards=cards)
     question = f"Give {found['name']} {cards} x {card or found['card']}?"
     if running:
-        question += " What runs in it now ends; the disk stays."
+        question += " What runs in it now ends; its files stay."
     session.insist(question, yes=yes)
     request = {"cards": cards, "wait": bool(wait)} | ({"card": card} if card else {})
     resized = session.client().instances.resize(found["id"], request)
@@ -296,14 +296,14 @@ def _after_start(session: Session, made: Instance, *, stay: bool) -> None:
 
 def _tell_change(session: Session) -> Callable[[Instance], None]:
     def tell(one: Instance) -> None:
-        if one["state"] == "queued" and one.get("reason") != "starting":
+        if one["state"] == "queued" and one.get("reason") not in ("new", "starting"):
             session.note(f"waiting: {visible(one.get('message') or one.get('reason') or 'for cards')}")
 
     return tell
 
 
 @command(
-    "Release instances: their own disks are gone for good. Disks plugged in stay.",
+    "Release instances: their own files are gone for good; disks that were plugged in stay.",
     examples=("rm lab",),
 )
 @click.argument("names", metavar="INSTANCE...", nargs=-1, required=True)

@@ -25,6 +25,13 @@ def offers(
 ) -> None:
     found = session.client().cards.offers(card=card, cards=cards, fabric=fabric, zone=zone)
     session.emit({"items": found}, lambda: _table(found))
+    if not found:
+        asked = any(value is not None for value in (card, cards, fabric, zone))
+        session.note(
+            "no pool is like this; all there are: starverse offers"
+            if asked
+            else "there are no cards here; the operator finds out why with `starverse doctor`"
+        )
     unsold = sorted({offer["card"] for offer in found if not offer["prices"]})
     if unsold and not session.json:
         session.note(f"without a price in the price book, so nobody can use them: {', '.join(unsold)}")

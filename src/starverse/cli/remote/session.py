@@ -42,6 +42,13 @@ def replace_process(argv: Sequence[str]) -> int:
     os.execvp(argv[0], list(argv))
 
 
+def read_unseen(prompt: str, stderr: TextIO) -> str:
+    """A line typed at the terminal without being shown."""
+    import getpass
+
+    return getpass.getpass(prompt, stream=stderr)
+
+
 def open_browser(address: str) -> bool:
     """Whether a browser was opened; only where windows can be shown."""
     if sys.platform not in ("darwin", "win32") and not (
@@ -57,7 +64,8 @@ def open_browser(address: str) -> bool:
 class Session:
     """One run. ``team`` ``None``: the team of the token. ``now`` is an instant in the caller's zone.
 
-    ``become`` goes on as another program (``ssh``), ``browse`` opens an address in a browser.
+    ``become`` goes on as another program (``ssh``), ``browse`` opens an address in a browser,
+    ``unseen`` reads what is typed without showing it.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -72,6 +80,7 @@ class Session:
     pause: Callable[[float], None] = time.sleep
     become: Callable[[Sequence[str]], int] = replace_process
     browse: Callable[[str], bool] = open_browser
+    unseen: Callable[[str, TextIO], str] = read_unseen
     _client: Client | None = None
 
     def client(self) -> Client:
@@ -136,16 +145,20 @@ class Session:
 
         raise click.UsageError(f"{question} Nobody is there to answer: say yes with --yes")
 
-    def secret(self, prompt: str, variable: str) -> str:
-        """A password: from the environment, else typed unseen, else the first line of stdin."""
+    def secret(self, prompt: str, variable: str, *, again: str | None = None) -> str:
+        """A password: from the environment, else typed unseen, else the first line of stdin. ``again``: the
+        prompt of a second time, which must be the same."""
         configured = self.environ.get(variable)
         if configured:
             return configured
-        if self.asks():
-            import getpass
+        if not self.asks():
+            return self.stdin.readline().rstrip("\r\n")
+        typed = self.unseen(prompt, self.stderr)
+        if again is not None and self.unseen(again, self.stderr) != typed:
+            import click
 
-            return getpass.getpass(prompt, stream=self.stderr)
-        return self.stdin.readline().rstrip("\r\n")
+            raise click.UsageError("the two passwords differ; nothing was changed")
+        return typed
 
 
 def _versioned(data: Mapping[str, Any]) -> dict[str, Any]:

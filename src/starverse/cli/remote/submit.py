@@ -23,10 +23,28 @@ _GRAMMAR = Grammar(
 )
 _HELP = """Submit a batch script with the folder it is called in.
 
-Every option of sbatch goes through as typed, before or after SCRIPT; our own stand beside them: --tariff
---price-max --cost-max --window --defer-until --dataset --disk --secret --image --net --checkpoint. Arguments
-of the script follow `--`. SCRIPT `-` reads stdin.
+Every option of sbatch goes through as typed, before or after SCRIPT; our own stand beside them. Arguments of
+the script follow `--`. SCRIPT `-` reads stdin.
+
+\b
+Examples:
+  starverse submit --gres=gpu:rtx4090:2 train.sh
+  starverse submit --tariff spot --checkpoint state --cost-max 20 train.sh -- --epochs 3
 """
+_OURS = (
+    ("--tariff TARIFF", "on_demand (default) or spot."),
+    ("--price-max YUAN", "At most so much per card-hour."),
+    ("--cost-max YUAN", "Stop before the job has cost more."),
+    ("--window NAME", "Run only inside this window of the price book, such as night."),
+    ("--defer-until TIME", "May be put off for a better price until then."),
+    ("--dataset NAME[@VERSION]", "Read-only at /dataset/NAME."),
+    ("--disk NAME[:/PATH][:ro]", "A disk of the team, at /data/NAME or PATH."),
+    ("--secret NAME", "The file /run/starverse/secrets/NAME."),
+    ("--image IMAGE", "Run inside this image; see `starverse image ls`."),
+    ("--checkpoint FOLDER", "Folder of /workspace that is saved as a checkpoint by itself."),
+    ("--net none|internet|host", "What the job reaches; none unless asked for."),
+)
+"""What the script's own directives may say, too; ``domain/sbatch/options.py`` reads them."""
 
 
 class SubmitCommand(Command):
@@ -45,6 +63,11 @@ class SubmitCommand(Command):
             ctx.params["lint"] = True
         ctx.params["words"] = words
         return rest
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Options beside those of sbatch, also as #SBATCH lines"):
+            formatter.write_dl(_OURS)
+        super().format_options(ctx, formatter)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return ["SCRIPT", "[OPTIONS OF SBATCH]", "[-- ARGUMENTS]"]

@@ -116,7 +116,10 @@ def _strongest(key: str, candidates: list[Given], choice: Choice) -> list[Given]
         return []
     winner = strong[-1]
     losers = weak if winner.option.repeats else [*weak, *strong[:-1]]
+    kept = {(given.option.name, given.value) for given in (strong if winner.option.repeats else [winner])}
     for given in losers:
+        if (given.option.name, given.value) in kept:
+            continue
         text = f"{_written(given)} is overridden by {_written(winner)} ({winner.origin})"
         choice.notices.append(Notice(text, given.origin))
     return strong if winner.option.repeats else [winner]

@@ -341,7 +341,7 @@ BY_NAME: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 BY_SHORT: Mapping[str, Option] = {option.short: option for option in OPTIONS if option.short}
 BY_VARIABLE: Mapping[str, Option] = {name: option for option in OPTIONS for name in option.variables}
 
-_OUR_NAMES = frozenset(option.name for option in _OURS) | {"recipe"}
+OUR_NAMES = frozenset(option.name for option in _OURS) | {"recipe"}
 
 
 def find_long(name: str) -> tuple[Option | None, str]:
@@ -353,7 +353,7 @@ def find_long(name: str) -> tuple[Option | None, str]:
     if exact is not None:
         return exact, ""
     starting = [other for other in BY_NAME if name and other.startswith(name)]
-    slurm = [other for other in starting if other not in _OUR_NAMES]
+    slurm = [other for other in starting if other not in OUR_NAMES]
     for candidates in (slurm, starting):
         if len(candidates) == 1:
             return BY_NAME[candidates[0]], ""

@@ -102,6 +102,30 @@ def test_a_refund_names_the_top_up_and_maybe_an_amount(api: FakeApi, line: Comma
     assert api.seen[1].json == {}
 
 
+def test_a_new_password_is_typed_twice_at_a_terminal_and_the_same(api: FakeApi, line: CommandLine) -> None:
+    made = {
+        "account": {"email": "a@example.org"},
+        "team": {"name": "a"},
+        "token": "t",
+        "wallet": {"free": "10"},
+    }
+    api.on("POST", "/accounts", Reply(201, made))
+    differ = line.run("register", "a@example.org", stdin="one password\nother password\n", terminal=True)
+    assert (differ.code, api.seen) == (2, [])
+    assert "differ" in differ.err
+    same = line.run("register", "a@example.org", stdin="one password\none password\n", terminal=True)
+    assert same.code == 0
+    assert same.err.startswith("Password (10 characters or more): The same again: ")
+    assert line.run("register", "a@example.org", stdin="one password\n").code == 0
+    assert {seen.json["password"] for seen in api.seen if seen.json} == {"one password"}
+
+
+def test_offers_of_nothing_say_where_to_look(api: FakeApi, line: CommandLine) -> None:
+    api.on("GET", "/offers", {"items": [], "next_cursor": None})
+    assert "starverse offers" in line.run("offers", "--card", "h100").err
+    assert "starverse doctor" in line.run("offers").err
+
+
 def test_destroying_asks_at_a_terminal(api: FakeApi, line: CommandLine) -> None:
     api.on("POST", "/jobs/12:cancel", Reply(202, examples.job()))
     assert line.run("job", "cancel", "12", stdin="n\n", terminal=True).code == 1

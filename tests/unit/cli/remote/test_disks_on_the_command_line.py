@@ -137,7 +137,7 @@ MOVES = {
     "out": (
         ("detach", "home", "lab"),
         [placed("detaching"), placed("detached")],
-        (0, "home is detached in lab\n"),
+        (0, "home is detached from lab\n"),
     ),
     "out, stuck": (
         ("detach", "home", "lab"),

@@ -203,13 +203,13 @@ def test_a_stopped_one_is_resized_without_a_start(api: FakeApi, line: CommandLin
     assert (ran.code, ran.err.splitlines()[-1]) == (0, "lab has 4 x rtx4090 at its next start")
 
 
-def test_stopping_stays_until_it_has_stopped_and_says_how_long_the_disk_is_kept(
+def test_stopping_stays_until_it_has_stopped_and_says_how_long_its_files_are_kept(
     api: FakeApi, line: CommandLine
 ) -> None:
     api.on("POST", "/instances/lab:stop", examples.instance(reason="asked"))
     api.on("GET", "/instances/0191-lab", examples.instance(reason="asked"), examples.stopped())
     ran = line.run("stop", "lab")
-    assert (ran.code, ran.err) == (0, "lab stopped; its disk is kept until 2026-03-25 11:45:00Z\n")
+    assert (ran.code, ran.err) == (0, "lab stopped; its files are kept until 2026-03-25 11:45:00Z\n")
     assert line.run("stop", "lab", "--no-wait").err.startswith("lab stopping")
 
 

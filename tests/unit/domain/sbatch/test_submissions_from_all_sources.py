@@ -88,6 +88,15 @@ def test_command_line_beats_environment_beats_script() -> None:
     assert "script line 2: --time=10 is overridden by --time=30 (command line)" in map(str, found.notices)
 
 
+def test_the_same_said_twice_overrides_nothing() -> None:
+    twice = submit("#SBATCH --dataset=digits -t 30", "--dataset=digits", "--time=30")
+    assert [str(notice) for notice in twice.notices] == []
+    other = submit("#SBATCH --dataset=digits", "--dataset=faces")
+    assert "script line 2: --dataset=digits is overridden by --dataset=faces (command line)" in map(
+        str, other.notices
+    )
+
+
 def test_the_last_of_one_source_wins() -> None:
     assert spec_of("#SBATCH --requeue\n#SBATCH --no-requeue").requeue is False
     assert spec_of("#SBATCH --no-requeue\n#SBATCH --requeue").requeue is True
