@@ -19,9 +19,9 @@ from starverse.app import app_links
 from starverse.app.app_links import SESSION_SECONDS, AppVisit
 from starverse.app.inside import InsideInstances, Unreachable
 from starverse.domain.errors import NotFound, StarverseError, Unauthenticated
-from starverse.http.app_headers import COOKIE, Place, cookie_of
-from starverse.http.app_requests import pass_on
-from starverse.http.app_sockets import open_inner, pump
+from starverse.http.app_proxy.headers import COOKIE, Place, cookie_of
+from starverse.http.app_proxy.requests import pass_on
+from starverse.http.app_proxy.sockets import open_inner, pump
 from starverse.http.problems import problem_response
 from starverse.http.routing import make_router
 from starverse.http.schemas_ssh import AppLinkIn, AppLinkOut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from starverse.http.app_headers import Headers, Place, cookie_of, inbound, outbound, policy_of
+from starverse.http.app_proxy.headers import Headers, Place, cookie_of, inbound, outbound, policy_of
 
 PREFIX = "/apps/0197f3a0-0000-7000-8000-000000000000/6006/"
 PLACE = Place("https://gpu.example", PREFIX, 6006, "10.0.0.7", whole_path=False, authorization="")

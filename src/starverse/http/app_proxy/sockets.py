@@ -16,7 +16,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from starverse.app.inside import Pipe, Unreachable
-from starverse.http.app_headers import Place, inbound
+from starverse.http.app_proxy.headers import Place, inbound
 
 MESSAGE_BYTES_MAX = 64 * 1024**2
 _NOT_REPEATED = (b"host", b"connection", b"upgrade")

@@ -10,7 +10,7 @@ import h11
 from starlette.types import Receive, Scope, Send
 
 from starverse.app.inside import Pipe, Unreachable
-from starverse.http.app_headers import Place, inbound, outbound
+from starverse.http.app_proxy.headers import Place, inbound, outbound
 
 GONE = "What listens inside the instance hung up without an answer."
 HEAD_BYTES_MAX = 256 * 1024

@@ -1,0 +1,1 @@
+"""The proxy between browsers and the apps inside instances; ``http/apps.py`` has its routes."""
