@@ -280,18 +280,21 @@ def test_of_several_servers_each_sync_is_run_by_one(kind: str, tmp_path: Path) -
             assert (shown["state"], shown["files_done"]) == ("succeeded", 1)
 
 
-def test_a_block_disk_has_one_copy_at_a_time_whatever_its_direction(tmp_path: Path) -> None:
+def test_a_block_disk_has_one_copy_at_a_time_and_a_shared_one_both_directions(
+    kind: str, tmp_path: Path
+) -> None:
     copier = StandIn()
-    with open_syncing_site("sqlite", tmp_path, stand_in(copier), drops_to_team_uid=True) as site:
+    with open_syncing_site(kind, tmp_path, stand_in(copier), drops_to_team_uid=True) as site:
         person = site.register()
-        disk = given_disk(site, person, kind=DiskKind.BLOCK)
-        pull, push = given_sync(site, disk), given_sync(site, disk, SyncDirection.PUSH)
-        site.round()
-        site.round()
-        assert [order.sync_id for order in copier.orders] == [pull.id]
+        shared, block = given_disk(site, person, "home"), given_disk(site, person, "db", kind=DiskKind.BLOCK)
+        both = {given_sync(site, shared).id, given_sync(site, shared, SyncDirection.PUSH).id}
+        pull, push = given_sync(site, block), given_sync(site, block, SyncDirection.PUSH)
+        for _ in range(3):
+            site.round()
+        assert {order.sync_id for order in copier.orders} == {*both, pull.id}
         copier.may_end.set()
-        assert site.until(person, disk.id, push.id)["state"] == "succeeded"
-        assert [order.sync_id for order in copier.orders] == [pull.id, push.id]
+        assert site.until(person, block.id, push.id)["state"] == "succeeded"
+        assert [order.sync_id for order in copier.orders][-1] == push.id
 
 
 def test_what_a_dead_server_left_running_is_taken_up_and_the_late_one_writes_nothing(

@@ -74,7 +74,7 @@ _ABANDONED = Prepared(_IN_ORDER.where(c.state == SyncState.RUNNING, c.lease_unti
 
 def _waiting() -> Prepared:
     running = table.alias()
-    kind = select(disks.c.kind).where(disks.c.id == c.disk_id).scalar_subquery()
+    kind = select(disks.c.kind).where(disks.c.id == c.disk_id).correlate(table).scalar_subquery()
     busy = select(running.c.id).where(
         running.c.disk_id == c.disk_id,
         running.c.state == SyncState.RUNNING,
