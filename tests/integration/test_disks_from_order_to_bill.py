@@ -86,6 +86,10 @@ def test_resizes_count_from_their_second_and_a_deleted_disk_costs_nothing(site: 
     assert (back["state"], back["gib"], back["name"]) == ("ready", 80, "home")
     site.clock.advance(hours=1)
     site.clock.at = site.clock.at.replace(minute=0, second=0)
+    for body in (None, {"name": "other"}):
+        refused = owner.client.post(f"/api/v1/disks/{disk_id}:restore", json=body)
+        assert refused.status_code == 409
+        assert "not deleted" in refused.json()["detail"]
     restored = datetime.fromisoformat(str(back["created_at"]))
     assert restored < site.clock.now()
     before = charged(site)

@@ -190,10 +190,9 @@ def restore_disk(platform: Platform, identity: Identity, ref: str, name: str | N
         now = platform.clock.now()
         deleted = disks.find_deleted(connection, identity.team_id, ref)
         disk = lock_disk(connection, identity, ref if deleted is None else deleted.id)
-        if disk.state is DiskState.READY:
-            return view_of(connection, platform, disk)
         if disk.state is not DiskState.DELETED or disk.deleted_at is None:
-            raise Conflict(f"The disk {disk.name} is {disk.state.value}, not deleted.")
+            hint = "See `starverse disk ls --deleted` for those that can be restored."
+            raise Conflict(f"The disk {disk.name} is not deleted: it is {disk.state.value}.", hint=hint)
         if now >= restorable_until(disk.deleted_at):
             raise NotFound(f"The disk {disk.name} was deleted too long ago.")
         disks.lock_money(connection, disk.team_id)
