@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from starverse.app import attachments, funding
+from starverse.app import funding
+from starverse.app.disks import attachments
 from starverse.app.instances.following import follow_end, follow_placed
 from starverse.app.launching import start_within_seconds
 from starverse.app.one_by_one import Round

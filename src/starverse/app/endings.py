@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
-from starverse.app import attachments, metering
+from starverse.app import metering
+from starverse.app.disks import attachments
 from starverse.app.instances.following import follow_end, follow_ready
 from starverse.app.platform import Platform
 from starverse.db import accounts, allocations, checkpoints, events, instances, inventory, jobs, nodes

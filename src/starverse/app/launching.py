@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from starverse.app import auth, checkpoints, folders, funding, secrets
-from starverse.app.attachments import wanted_plugs
+from starverse.app.disks.attachments import wanted_plugs
 from starverse.app.endings import End, record_end
 from starverse.app.gateway_keys import keep_gateway_keys
 from starverse.app.images import image_path, lay_home

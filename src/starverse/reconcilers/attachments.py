@@ -7,7 +7,7 @@ nothing of its run is left.
 
 from __future__ import annotations
 
-from starverse.app.attachments import settle_late, settle_one
+from starverse.app.disks.attachments import settle_late, settle_one
 from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.reconcilers.driver import Reconciler

@@ -6,7 +6,7 @@ if its engine removed what was left of it; from then on nobody has its disks.
 
 from __future__ import annotations
 
-from starverse.app.attachments import record_cleaned
+from starverse.app.disks.attachments import record_cleaned
 from starverse.app.one_by_one import each
 from starverse.app.platform import Platform
 from starverse.db import allocations

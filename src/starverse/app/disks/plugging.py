@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from starverse.app.attachments import insert, move_on, why_not
+from starverse.app.disks.attachments import insert, move_on, why_not
 from starverse.app.disks.finding import lock_disk, require_served
 from starverse.app.disks.views import DiskView, view_of
 from starverse.app.idempotency import Once, claim

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from starverse.app import attachments, secrets
+from starverse.app import secrets
 from starverse.app.apply_decision import allocation_shares
+from starverse.app.disks import attachments
 from starverse.app.disks.finding import require_served
 from starverse.app.funding import sources_of
 from starverse.app.images import choose_image
