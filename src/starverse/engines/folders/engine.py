@@ -105,7 +105,8 @@ class FolderEngine(ABC):
                 return  # unless another server wrote something else there
             try:
                 folder.write_desired(desired)
-            except OSError as error:
+            except OSError as error:  # on a full disk, people stop what fills it
+                self._channel.send(allocation_id, desired)
                 raise EngineUnavailable(f"what is wanted cannot be written down: {error.strerror}") from error
             self._steered[allocation_id] = desired, _stamp(folder / "desired.json")
         self._channel.send(allocation_id, desired)
