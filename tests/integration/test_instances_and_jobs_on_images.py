@@ -165,10 +165,11 @@ def test_without_a_sandbox_no_image_can_be_shown_and_it_is_said_at_once(kind: st
         assert "without a sandbox" in str(refused.value.faults)
 
 
-def test_a_container_image_is_for_instances_and_jobs_and_what_is_written_over_it_is_not_copied(
+def test_a_container_image_is_for_instances_and_jobs_and_what_is_written_over_it_becomes_one(
     world: World,
 ) -> None:
-    """A driver too old for it is refused as with any other image; what is over it is no home."""
+    """A driver too old for it is refused as with any other image; what is over it is no home, and keeps what
+    the image needs of a node."""
     lab = world.team("lab")
     recipe = RecipeRequest(kind="oci", reference="docker.io/library/debian:12", cuda="12.6")
     image = built(world, lab, "debian", recipe)
@@ -183,10 +184,10 @@ def test_a_container_image_is_for_instances_and_jobs_and_what_is_written_over_it
     assert run.spec.image == str(world.images.place(str(image.digest)))
     stopping.stop(world.platform, lab, "box")
     world.run(5)
-    with pytest.raises(Conflict, match="runs on a container image, and only homes are saved"):
-        save_image(world.platform, lab, "box", "mine")
-    with pytest.raises(Conflict, match="what is written over it is not copied"):
-        changing.clone(world.platform, lab, "box", "box-2")
+    saved = save_image(world.platform, lab, "box", "mine")
+    assert (saved.kind, saved.driver_min) == (ImageKind.OCI, "525.60.13")
+    assert saved.recipe_digest != image.recipe_digest
+    changing.clone(world.platform, lab, "box", "box-2")
     assert views.get(world.platform, lab, "box").state is InstanceState.STOPPED
     job = world.submit(lab, "--image=debian")
     world.run(3)

@@ -2,7 +2,7 @@
 
 Those others are ids of the platform's user (``/etc/subuid``), and yet their files are not its to read. In a
 user namespace that has these ids, as inside, a process of the same user is root over them, and over nothing
-else. There this module, run as a program, measures and copies.
+else. There this module, run as a program, measures, copies and merges.
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ def main(action: str, *places: str) -> None:
         if action == "measure":
             measured = disk_trees.measure_here(Path(places[0]))
             found = {"figures": [measured.bytes, measured.files]}
+        elif action == "merge":
+            from starverse.node.images.merging import Owners, lay_over
+
+            image, layer, target = map(Path, places)
+            lay_over(image, layer, target, Owners())
+            found = {"figures": []}
         else:
             found = {"figures": [disk_trees.copy_here(Path(places[0]), Path(places[1]))]}
     except disk_trees.TreeFault as error:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from starverse.app.images.saving import lay_home, save_instance
-from starverse.app.images.using import choose_image, image_path, runs_in_container
+from starverse.app.images.using import choose_image, image_path
 
-__all__ = ["choose_image", "image_path", "lay_home", "runs_in_container", "save_instance"]
+__all__ = ["choose_image", "image_path", "lay_home", "save_instance"]

@@ -10,20 +10,23 @@ image without a builder, which is built again, and never a builder without an im
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from starverse.app.images.saving import layers_of
 from starverse.app.platform import Platform
-from starverse.db import images
+from starverse.db import images, teams
 from starverse.db.events import Event, record
 from starverse.domain.catalog.image_builds import BuildOrder, BuildPhase, BuildResult
+from starverse.domain.catalog.image_recipes import read_recipe
 from starverse.domain.catalog.images import (
     Image,
-    ImageKind,
     ImageState,
     cuda_of_contents,
     driver_of_cuda,
 )
 from starverse.domain.errors import Unavailable
+from starverse.domain.ids import TeamId
+from starverse.domain.workloads.sub_ids import sub_ids_first
 
 BUILDER_UID_BELOW_TEAMS = 1
 """A root platform builds as the user just below those of teams."""
@@ -70,7 +73,7 @@ def find_missing(platform: Platform, alive: Collection[Image]) -> str:
     ready = [image for image in alive if image.state is ImageState.READY]
     gone = [image for image in ready if not platform.images.is_sound(str(image.digest))]
     for image in gone:
-        saved = image.kind is ImageKind.SAVED
+        saved = bool(read_recipe(image.recipe).instance)
         state = ImageState.FAILED if saved else ImageState.QUEUED
         text = "its files are gone" if saved else "its files are gone; it is built again"
         with platform.database.write() as connection:
@@ -158,4 +161,18 @@ def _order(platform: Platform, image: Image) -> BuildOrder:
         disk_reserve_bytes=settings.disk_reserve_bytes,
         conda_base=settings.conda_base,
         layers=layers_of(platform, image),
+        **_owners(platform, image),
     )
+
+
+def _owners(platform: Platform, image: Image) -> dict[str, Any]:
+    """Who wrote what is saved, on a platform where each team is a user of its own."""
+    settings = platform.settings
+    if image.team_id is None or not settings.drops_to_team_uid:
+        return {}
+    with platform.database.read() as connection:
+        team = teams.get_team(connection, TeamId(image.team_id))
+    if team is None:
+        return {}
+    uid = team.unix_uid
+    return {"layer_owner": uid, "sub_ids_first": sub_ids_first(uid, settings.unix_uid_first)}

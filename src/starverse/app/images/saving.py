@@ -1,8 +1,10 @@
-"""Saving an instance's home as an image, and laying it into the home of a new instance.
+"""Saving an instance's state as an image; laying a saved home into that of a new instance.
 
 A saved image is the image that the instance ran on (``base``) and a copy of its home: packages that its owner
 put there with ``pip install --user`` or in a virtual environment, settings, notebooks. ``.cache`` and the
 workspace are left out. A new instance of it begins with that copy; afterwards the two share nothing.
+
+Of an instance on a container image what it wrote over it and that image become a container image of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from starverse.app.disk_space import require_space
 from starverse.app.idempotency import Once
 from starverse.app.identity import Identity
 from starverse.app.images.ordering import NewImage, place_order
+from starverse.app.images.using import image_path
 from starverse.app.platform import Platform
 from starverse.db import images
 from starverse.domain.catalog.image_recipes import Recipe, read_recipe
@@ -23,6 +26,7 @@ from starverse.domain.workloads.states import InstanceState
 
 HOME = "home"
 """The folder of a saved image that holds the copy."""
+BASE = "base"
 
 
 def save_instance(
@@ -43,13 +47,8 @@ def save_instance(
     if not platform.paths.instance_home(instance.id).is_dir():
         raise Conflict(f"The instance {instance.name} was never started: there is nothing to save.")
     base = _base_of(platform, instance)
-    if base is not None and base.kind is ImageKind.OCI:
-        raise Conflict(
-            f"The instance {instance.name} runs on a container image, and only homes are saved.",
-            hint="Put what it needs into a container image of your own: starverse image build --kind oci",
-        )
     recipe = Recipe(
-        kind=ImageKind.SAVED,
+        kind=ImageKind.OCI if base is not None and base.kind is ImageKind.OCI else ImageKind.SAVED,
         instance=instance.id,
         base="" if base is None else base.id,
         cuda="" if base is None else base.cuda,
@@ -61,10 +60,13 @@ def save_instance(
 
 
 def layers_of(platform: Platform, image: Image) -> tuple[tuple[str, str], ...]:
-    """The folders that a saved image is copied from; none for other kinds."""
-    if image.kind is not ImageKind.SAVED:
+    """The folders that an image is copied from, the container image below an instance first; none for what
+    is not saved."""
+    recipe = read_recipe(image.recipe)
+    if not recipe.instance:
         return ()
-    return ((HOME, str(platform.paths.instance_home(read_recipe(image.recipe).instance))),)
+    home = (HOME, str(platform.paths.instance_home(recipe.instance)))
+    return (home,) if image.kind is ImageKind.SAVED else ((BASE, image_path(platform, recipe.base)), home)
 
 
 def lay_home(platform: Platform, image_id: str | None, home: Path, owner: int | None) -> bool:

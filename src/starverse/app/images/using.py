@@ -43,12 +43,6 @@ def with_image(spec: JobSpec, image: Image) -> JobSpec:
     return replace(spec, image=image.id, resources=replace(spec.resources, driver_min=image.driver_min))
 
 
-def runs_in_container(connection: Connection, image_id: str | None) -> bool:
-    """Whether what runs on the image has a writable layer over it instead of a home."""
-    image = None if image_id is None else images.get(connection, image_id)
-    return image is not None and image.kind is ImageKind.OCI
-
-
 def image_path(platform: Platform, image_id: str | None) -> str:
     """The host folder to be shown at ``/opt/image``; ``""``: none, of no image or of a saved one without.
 

@@ -11,7 +11,6 @@ from sqlalchemy.exc import IntegrityError
 from starverse.app.etags import require_version
 from starverse.app.idempotency import Once, claim
 from starverse.app.identity import Identity
-from starverse.app.images import runs_in_container
 from starverse.app.instances import views
 from starverse.app.instances.finding import find
 from starverse.app.instances.launching import (
@@ -156,11 +155,6 @@ def clone(
             raise Conflict(
                 f"instance {source.name} is {source.state.value}; only what is stopped is copied whole",
                 hint="stop it first",
-            )
-        if runs_in_container(connection, source.spec.image):
-            raise Conflict(
-                f"instance {source.name} runs on a container image: what is written over it is not copied",
-                hint="launch another one on the same image",
             )
         require_few(connection, identity)
         jobs.insert_workspace(connection, workspace_id, source.team_id, None, now)

@@ -12,7 +12,8 @@ class BuildOrder:
 
     ``uid`` ``None``: it keeps its own user, being none of root's. ``conda_base`` is where channels lie,
     ``""``: where conda's own configuration has them. ``layers`` (name, host folder) are what a saved image is
-    made of.
+    made of; of one upon a container image ``layer_owner`` is who root inside was, ``None``: the builder's own
+    user, and ``sub_ids_first`` where the others' ids began.
     """
 
     image_id: str
@@ -24,6 +25,8 @@ class BuildOrder:
     disk_reserve_bytes: int
     conda_base: str = ""
     layers: tuple[tuple[str, str], ...] = ()
+    layer_owner: int | None = None
+    sub_ids_first: int = 0
 
 
 @dataclass(frozen=True, slots=True)

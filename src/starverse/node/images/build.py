@@ -18,6 +18,7 @@ from starverse.domain.catalog.image_trees import tree_digest
 from starverse.domain.catalog.images import ImageKind
 from starverse.node.host_setup import find_python_folders
 from starverse.node.images import conda, configuration, layers, oci, trees, venv
+from starverse.node.images.merging import Owners, merge
 from starverse.node.images.places import BuildFolder, Seal, Store
 from starverse.node.images.sandbox import BuildFailed, Room
 from starverse.node.sandbox.oci_root import is_root_image
@@ -69,6 +70,11 @@ def _fill(
     recipe: Recipe, folder: BuildFolder, order: BuildOrder, tree: Path, obstacle: Callable[[], str]
 ) -> tuple[str, tuple[str, ...]]:
     """Fill the tree by the recipe; the version of the Python in it, and what it holds."""
+    if recipe.kind is ImageKind.OCI and recipe.instance:
+        (_, image), (_, home) = order.layers
+        owners = Owners(order.layer_owner, order.sub_ids_first)
+        merge(Path(image), Path(home), folder.path, tree, owners)
+        return "", Store(folder.path.parent).contents(Path(image))
     if recipe.kind is ImageKind.SAVED:
         for name, source in order.layers:
             rules = layers.CopyRules(bytes_max=order.bytes_max, obstacle=obstacle)

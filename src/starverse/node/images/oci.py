@@ -21,14 +21,12 @@ from pathlib import Path
 from starverse.checkpoint.beneath import open_beneath
 from starverse.domain.catalog.image_recipes import Recipe
 from starverse.domain.catalog.images import MOUNT_POINT
+from starverse.node.images.odd import ODD_BYTES_MAX, ODD_MAX, Odd, is_plain
 from starverse.node.images.places import BuildFolder
 from starverse.node.images.sandbox import POLL_SECONDS, BuildFailed, Room, last_words, run
 from starverse.node.sandbox.oci_root import ABOUT, REPLACED
 
 NAME = "image"
-ODD_MAX, ODD_BYTES_MAX = 10_000, 64 * 1024**2
-"""What of an image is given its own owners and modes again as an instance begins."""
-Odd = tuple[str, int, int, int]
 _LEFT_OUT = ("dev/*", "proc/*", "sys/*", "./dev/*", "./proc/*", "./sys/*")
 
 
@@ -93,8 +91,7 @@ def find_odd(packed: Path) -> list[Odd]:
     bytes_left = ODD_BYTES_MAX
     with tarfile.open(packed) as archive:
         for member in archive:
-            plain = not member.mode & 0o7022 and member.mode & 0o004
-            if not (member.isdir() or member.isfile()) or (plain and not member.uid and not member.gid):
+            if not (member.isdir() or member.isfile()) or is_plain(member.mode, member.uid, member.gid):
                 continue
             if member.isfile():
                 bytes_left -= member.size

@@ -123,6 +123,13 @@ class Store:
         )
         return Seal(raw["digest"], raw["bytes"], tuple(raw["contents"]), raw["python"], entries)
 
+    def contents(self, place: Path) -> tuple[str, ...]:
+        """What the seal of the image in this folder says that it holds; nothing where there is none."""
+        try:
+            return self.read_seal(place.name.replace("-", ":", 1)).contents
+        except (OSError, ValueError):
+            return ()
+
     def digests(self) -> tuple[str, ...]:
         """Of every folder that is there, sealed or not, and of seals without a folder."""
         named = (name.removesuffix(".json").replace("-", ":", 1) for name in self._names())

@@ -39,7 +39,7 @@ _SSHD_IDS = (105, 74, 22, 999, 998, 997)
 def prepare(about: str) -> None:
     """Accounts and folders that are needed, and once the owners and modes that the store does not keep."""
     add_accounts(PASSWD)
-    os.makedirs(GUARD, 0o755, exist_ok=True)  # noqa: PTH103
+    make_guard(GUARD)
     if os.path.exists(DONE):  # noqa: PTH110
         return
     import json  # once in the life of a layer
@@ -50,6 +50,15 @@ def prepare(about: str) -> None:
         give(path, mode, uid, gid)
     with open(DONE, "wb"):  # noqa: PTH123
         pass
+
+
+def make_guard(folder: str) -> None:
+    """A folder of root's that nobody else writes, whatever had its name: sshd begins with no other."""
+    if os.path.lexists(folder) and (os.path.islink(folder) or not os.path.isdir(folder)):  # noqa: PTH112, PTH114
+        os.unlink(folder)  # noqa: PTH108
+    os.makedirs(folder, 0o755, exist_ok=True)  # noqa: PTH103
+    os.chown(folder, 0, 0)
+    os.chmod(folder, 0o755)  # noqa: PTH101
 
 
 def enter(namespace: int) -> None:
