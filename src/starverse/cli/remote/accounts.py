@@ -19,7 +19,7 @@ PASSWORD_VARIABLE = "STARVERSE_PASSWORD"
 @click.argument("email")
 def register(session: Session, email: str) -> None:
     password = session.secret(
-        "Password (10 characters or more): ", PASSWORD_VARIABLE, again="The same again: "
+        "Password (10 characters or more): ", PASSWORD_VARIABLE, again="Password again: "
     )
     answer = session.client().people.register(email, password)
     _remember(session, email, answer["token"])

@@ -130,7 +130,7 @@ def account_set(
     changes: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     if new_password:
         changes["password"] = session.secret(
-            "New password: ", "STARVERSE_NEW_PASSWORD", again="The same again: "
+            "New password: ", "STARVERSE_NEW_PASSWORD", again="Password again: "
         )
     if not changes:
         raise click.UsageError("say what to change, such as --member edu")

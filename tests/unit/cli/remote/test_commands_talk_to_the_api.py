@@ -115,7 +115,7 @@ def test_a_new_password_is_typed_twice_at_a_terminal_and_the_same(api: FakeApi, 
     assert "differ" in differ.err
     same = line.run("register", "a@example.org", stdin="one password\none password\n", terminal=True)
     assert same.code == 0
-    assert same.err.startswith("Password (10 characters or more): The same again: ")
+    assert same.err.startswith("Password (10 characters or more): Password again: ")
     assert line.run("register", "a@example.org", stdin="one password\n").code == 0
     assert {seen.json["password"] for seen in api.seen if seen.json} == {"one password"}
 
