@@ -77,8 +77,9 @@ def probe_internet(try_in_child: TryInChild) -> Finding:
         remedy = "modprobe nf_tables nft_reject_inet"
         return Finding(name, Health.WARN, f"private addresses cannot be closed off: {refusal}", remedy)
     what = (
-        "by pasta; private addresses, this host's and its neighbours' are closed off; jobs on several nodes"
-        " and --net host have the host's own network"
+        "by pasta; private addresses, this host's and its neighbours' are closed off, so that instances of a"
+        " team reach each other by ssh -L and -R alone; jobs on several nodes and --net host have the host's"
+        " own network"
     )
     if not find_resolvers():
         remedy = "name a resolver that is not on the loopback in /etc/resolv.conf"

@@ -312,6 +312,18 @@ def test_a_port_outside_is_had_inside(wang: Visitor) -> None:
         assert ask(connect(inside)) == b"HELLO"
 
 
+def test_a_port_of_one_instance_is_had_in_another(wang: Visitor) -> None:
+    """As the page on instances says it: out of one, into the other, by the machine of whoever needs it."""
+    served, between, had = free_port(), free_port(), free_port()
+    with (
+        echo_server(socket.AF_INET, (LISTEN, served)),
+        running(wang.ssh("digits", "-N", "-L", f"{between}:{LISTEN}:{served}", "-T")),
+        running(wang.ssh("digits", "-N", "-R", f"{had}:{LISTEN}:{between}", "-T")),
+    ):
+        assert ask(connect(between)) == b"HELLO"
+        assert ask(connect(had)) == b"HELLO"
+
+
 def test_a_port_that_is_chosen_inside_is_told(wang: Visitor) -> None:
     outside = free_port()
     command = wang.ssh("digits", "-o", "LogLevel=INFO", "-N", "-R", f"0:{LISTEN}:{outside}", "-T")
