@@ -21,7 +21,8 @@ ONLY_ON_HARDWARE = (
 def command(data: Path | None, as_json: bool) -> None:
     """Check everything this machine offers to workloads; exit code 1 when something needed is missing."""
     from starverse.config import load
-    from starverse.node.doctor import Rates, examine
+    from starverse.node.doctor import examine
+    from starverse.node.doctor_surroundings import Rates
     from starverse.node.findings import Health
 
     config = load().config
