@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import Connection
 
 from starverse.app import funding
-from starverse.app.activity import note_activity
 from starverse.app.binding import follow_binding, is_proven, note_fault, read_bindings
 from starverse.app.disks.attachments import note_plugged, wanted_plugs
 from starverse.app.endings import End, record_end, record_ready
+from starverse.app.instances.evidence import note_activity
 from starverse.app.launching import is_too_late, ttl_left
 from starverse.app.node_reports import record_nodes
 from starverse.app.one_by_one import each
