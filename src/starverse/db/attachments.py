@@ -136,11 +136,6 @@ def get(connection: Connection, attachment_id: str) -> Attachment | None:
     return next(iter(_read(connection, attachments.c.id == attachment_id)), None)
 
 
-def of_allocation(connection: Connection, allocation_id: str) -> tuple[Attachment, ...]:
-    """Every one that it ever had, by time."""
-    return _read(connection, attachments.c.allocation_id == allocation_id)
-
-
 def open_of_allocation(connection: Connection, allocation_id: str) -> tuple[Attachment, ...]:
     return _read(connection, (attachments.c.allocation_id == allocation_id) & _IS_OPEN)
 

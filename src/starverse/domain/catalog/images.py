@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from starverse.domain.cluster import is_older_driver
 from starverse.domain.errors import Conflict, FieldFault
 
 NAME_BYTES_MAX = 63
@@ -95,17 +94,6 @@ class Image:
     asked_at: datetime
     built_at: datetime | None = None
     removed_at: datetime | None = None
-
-
-def image_misfit(image: Image, node_driver: str) -> str | None:
-    """Why a node with this driver cannot run the image; ``None``: it can, or the node tells no driver."""
-    if not is_older_driver(node_driver, image.driver_min):
-        return None
-    wanted = f"CUDA {image.cuda} needs" if image.cuda else "it needs"
-    return (
-        f"the node has NVIDIA driver {node_driver}, the image {image.name} cannot run there: "
-        f"{wanted} driver {image.driver_min} or newer"
-    )
 
 
 _DRIVER_OF_CUDA = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}

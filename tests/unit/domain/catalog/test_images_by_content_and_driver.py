@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import product
 
 import pytest
@@ -11,23 +9,14 @@ import pytest
 from starverse.domain.catalog.image_trees import Entry, EntryKind, compare_trees, tree_digest
 from starverse.domain.catalog.images import (
     TRANSITIONS,
-    Image,
-    ImageKind,
     ImageState,
     advance,
     cuda_of_contents,
     driver_of_cuda,
-    image_misfit,
     name_fault,
 )
 from starverse.domain.cluster import is_older_driver
 from starverse.domain.errors import Conflict
-
-IMAGE = Image(
-    id="i", team_id=None, account_id=None, name="pytorch", kind=ImageKind.VENV, state=ImageState.READY,
-    message="", generation=0, recipe="", recipe_digest="", digest="sha256:0", bytes=1, contents=(),
-    python="3.11", cuda="12.6", driver_min="525.60.13", asked_at=datetime(2026, 3, 1, tzinfo=UTC),
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -46,16 +35,6 @@ IMAGE = Image(
 )
 def test_drivers_are_compared_by_their_numbers(driver: str, wanted: str, older: bool) -> None:
     assert is_older_driver(driver, wanted) is older
-
-
-def test_a_misfit_says_what_the_node_has_and_what_the_image_needs() -> None:
-    said = image_misfit(IMAGE, "470.57.02")
-    assert said is not None
-    assert "470.57.02" in said
-    assert "CUDA 12.6 needs driver 525.60.13 or newer" in said
-    assert image_misfit(IMAGE, "550.54.14") is None
-    assert image_misfit(IMAGE, "") is None
-    assert image_misfit(replace(IMAGE, driver_min="", cuda=""), "470.57.02") is None
 
 
 def test_what_packages_tell_of_cuda() -> None:
