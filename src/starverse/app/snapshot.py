@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from fractions import Fraction
@@ -100,12 +100,13 @@ class _Reader:
         busy = {allocation.job_id for allocation in open_ones}
         queued = [j for j in jobs.queued(self.connection) if j.id not in busy]
         owners = jobs.get_many(self.connection, busy)
+        tariffs = {allocation.tariff for allocation in open_ones} | {job.spec.tariff for job in queued}
         return Snapshot(
             nodes=self.nodes,
             running=self._running(open_ones, owners),
             waiting=self._waiting(queued),
             team_usage=self._team_usage(open_ones),
-            prices=self._prices(),
+            prices=self._prices([tariff for tariff in _PRICED if tariff in tariffs]),
             grace_seconds=grace_seconds,
         )
 
@@ -224,11 +225,12 @@ class _Reader:
             self.people[account_id] = _Person(members, factor)
         return self.people[account_id]
 
-    def _prices(self) -> dict[tuple[Pool, Tariff], Fraction]:
+    def _prices(self, tariffs: Collection[Tariff]) -> dict[tuple[Pool, Tariff], Fraction]:
+        """Of the tariffs that somebody runs on or waits for."""
         pools = {node.pool(card.model) for node in self.kinds for card in node.cards}
         prices = {}
         for pool in pools:
-            for tariff in _PRICED:
+            for tariff in tariffs:
                 try:
                     rate, _ = rate_at(Terms(tariff, pool.model, pool.fabric), self.now, self.books.books)
                 except Invalid:

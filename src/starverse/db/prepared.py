@@ -78,13 +78,14 @@ class Prepared:
 
 @dataclass(slots=True)
 class _Compiled:
-    """``order`` are the names by position, or ``None`` where the driver takes them by name; ``fixed`` are
-    the values that the statement itself holds, as the driver takes them."""
+    """``taken`` are the names of its values and how each becomes the driver's, in order; ``by_name``: the
+    driver takes them by name. ``fixed`` are the values that the statement itself holds, the driver's
+    already."""
 
     text: str
-    order: tuple[str, ...] | None
+    taken: tuple[tuple[str, Convert | None], ...]
+    by_name: bool
     fixed: dict[str, Any]
-    binders: dict[str, Convert]
     make_row: Callable[[Iterable[Any]], Any]
     converters: tuple[tuple[int, Convert], ...]
 
@@ -92,11 +93,10 @@ class _Compiled:
         return connection.connection.cursor()
 
     def parameters(self, values: Mapping[str, Any]) -> Any:
-        bound = dict(self.fixed)
-        for name, value in values.items():
-            binder = self.binders.get(name)
-            bound[name] = value if binder is None else binder(value)
-        return bound if self.order is None else tuple([bound[name] for name in self.order])
+        given = {**self.fixed, **values}
+        if self.by_name:
+            return {name: bind(given[name]) if bind else given[name] for name, bind in self.taken}
+        return tuple([bind(given[name]) if bind else given[name] for name, bind in self.taken])
 
     def convert(self, raw: Sequence[Sequence[Any]]) -> list[Any]:
         if not self.converters:
@@ -121,7 +121,8 @@ def _compile(
         for name, value in state.parameters.items()
         if name not in asked
     }
-    binders = {name: binder for name, bind in asked.items() if (binder := _binder(bind.type, dialect))}
+    order = [*fixed, *asked] if state.positiontup is None else state.positiontup
+    taken = tuple((name, _binder(asked[name].type, dialect) if name in asked else None) for name in order)
     shown = list(statement.exported_columns)
     names = [column.key or f"column_{place}" for place, column in enumerate(shown)]
     converters = [
@@ -129,9 +130,9 @@ def _compile(
         for place, column in enumerate(shown)
         if (convert := column.type.dialect_impl(dialect).result_processor(dialect, None)) is not None
     ]
-    order = None if state.positiontup is None else tuple(state.positiontup)
     row = namedtuple("Row", names, rename=True)  # type: ignore[misc]
-    return _Compiled(state.statement, order, fixed, binders, row._make, tuple(converters))
+    by_name = state.positiontup is None
+    return _Compiled(state.statement, taken, by_name, fixed, row._make, tuple(converters))
 
 
 def _bound(compiled: Any, name: str, value: Any, processors: Mapping[str, Convert], dialect: Dialect) -> Any:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 from fractions import Fraction
+from functools import lru_cache
 
 from starverse.domain.money import Money
 from starverse.domain.pricing.price_book import PACKAGES, PriceBooks
 from starverse.domain.pricing.rating import (
     HOUR_SECONDS,
+    STEPS_KEPT,
     ClearedPrice,
     Terms,
     charged_cards,
@@ -25,6 +27,7 @@ from starverse.domain.timespan import Timespan, utc
 _HIGHEST = Fraction(10**18)
 
 
+@lru_cache(maxsize=STEPS_KEPT)
 def hourly_hold(
     terms: Terms, cards: int, start: datetime, books: PriceBooks, seconds: int = HOUR_SECONDS
 ) -> Money:
