@@ -16,6 +16,7 @@ import pytest
 from starverse.app.disks import orders, plugging, snapshots
 from starverse.app.disks.orders import NewDisk
 from starverse.app.disks.plugging import AttachRequest
+from starverse.app.disks.stuck import clear_stuck, list_stuck
 from starverse.app.disks.views import AttachmentView, DiskView
 from starverse.app.identity import Identity
 from starverse.app.instances import starting, stopping, views
@@ -177,16 +178,16 @@ def test_story_two_a_detach_is_bounded_then_stuck_and_an_operator_clears_it(
     with pytest.raises(Conflict, match=r"instance box \(it is stuck there\) has it"):
         attach(world, lab, "home", "other")
     with pytest.raises(StarverseError):
-        plugging.clear_stuck(world.platform, lab, one.id)
+        clear_stuck(world.platform, lab, one.id)
 
     operator = replace(world.team("operator"), operator=True)
-    (stuck,) = plugging.list_stuck(world.platform, operator)
+    (stuck,) = list_stuck(world.platform, operator)
     assert (stuck.id, stuck.disk, stuck.team, stuck.instance) == (one.id, "home", "lab", "box")
     assert (stuck.message, len(stuck.nodes)) == ("a file on it is open", 1)
     with pytest.raises(StarverseError):
-        plugging.list_stuck(world.platform, lab)
-    plugging.clear_stuck(world.platform, operator, one.id)
-    assert plugging.list_stuck(world.platform, operator) == ()
+        list_stuck(world.platform, lab)
+    clear_stuck(world.platform, operator, one.id)
+    assert list_stuck(world.platform, operator) == ()
     assert states(world, lab) == [("box", AttachmentState.DETACHED)]
     # the lock on the file is the last word: what somebody still has mounted is refused on the node
     attach(world, lab, "home", "other")

@@ -12,6 +12,7 @@ from starverse.app.disks import files, orders, plugging, snapshots, usage
 from starverse.app.disks.files import DiskFiles
 from starverse.app.disks.orders import settings_of
 from starverse.app.disks.plugging import AttachRequest
+from starverse.app.disks.stuck import clear_stuck, list_stuck
 from starverse.app.disks.views import DiskView
 from starverse.app.etags import version_of
 from starverse.http.admin import VersionDep
@@ -196,13 +197,13 @@ def delete_disk_file(path: str, found: FilesDep) -> Response:
 @router.get("/admin/attachments", tags=["admin"])
 def list_stuck_attachments(platform: PlatformDep, identity: OperatorCaller) -> Items[StuckOut]:
     """Disks of every team that are stuck and wait for an operator's look, the oldest first."""
-    return Items[StuckOut](items=[StuckOut.of(one) for one in plugging.list_stuck(platform, identity)])
+    return Items[StuckOut](items=[StuckOut.of(one) for one in list_stuck(platform, identity)])
 
 
 @router.post("/admin/attachments/{attachment_id}:clear", status_code=204, tags=["admin"])
 def clear_attachment(attachment_id: str, platform: PlatformDep, identity: OperatorCaller) -> Response:
     """Say of a stuck attachment that nothing has the disk any more, after a look at its node."""
-    plugging.clear_stuck(platform, identity, attachment_id)
+    clear_stuck(platform, identity, attachment_id)
     return Response(status_code=204)
 
 

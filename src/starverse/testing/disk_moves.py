@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from starverse.app.disks import orders, plugging, snapshots
 from starverse.app.disks.orders import DiskChange, NewDisk
 from starverse.app.disks.plugging import AttachRequest
+from starverse.app.disks.stuck import clear_stuck
 from starverse.app.idempotency import Once
 from starverse.app.identity import Identity
 from starverse.db import attachments
 from starverse.domain.catalog.disks import GIB, SnapshotState
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import StarverseError
-from starverse.domain.workloads.states import AttachmentState
 from starverse.testing.simulated_world import SimulatedWorld
 
 DISKS_MAX = 12
@@ -144,10 +144,10 @@ class DiskMoves:
 
     def clear(self) -> str:
         with self.world.database.read() as connection:
-            stuck = [one for one in attachments.all_open(connection) if one.state is AttachmentState.STUCK]
+            stuck = attachments.all_stuck(connection)
         if not stuck:
             raise StarverseError("nothing is stuck")
-        plugging.clear_stuck(self.world.platform, self.operator, self.dice.choice(stuck).id)
+        clear_stuck(self.world.platform, self.operator, self.dice.choice(stuck).id)
         return "an operator clears what is stuck"
 
     def _some(self) -> tuple[Identity, str]:
