@@ -35,9 +35,14 @@ _CUDA = re.compile(r"\d{1,2}\.\d{1,2}")
 _DRIVER = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,3}")
 _CHANNEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _REFERENCE = re.compile(
-    r"[a-z0-9][a-z0-9.:-]{0,120}(?:/[a-z0-9][a-z0-9._-]{0,120}){0,6}"
+    r"(?:[a-z0-9][a-z0-9.-]{0,120}(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9][a-z0-9._-]{0,120}(?:/[a-z0-9][a-z0-9._-]{0,120}){0,5}"
     r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
 )
+_NOT_A_REGISTRY = frozenset(
+    {"containers-storage", "dir", "docker-archive", "docker-daemon", "oci", "oci-archive", "ostree", "sif"}
+)
+"""What podman takes before a colon for files of its own machine (containers-transports manual page)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +166,8 @@ def _shape_faults(kind: ImageKind, asked: RecipeRequest, lines: int) -> list[Fie
     if kind is ImageKind.OCI:
         if lines:
             faults.append(FieldFault("packages", str(lines), "none: a container image brings its own"))
-        if _REFERENCE.fullmatch(asked.reference) is None:
+        local = asked.reference.partition(":")[0] in _NOT_A_REGISTRY
+        if local or _REFERENCE.fullmatch(asked.reference) is None:
             expected = "a container image such as NAME:TAG or HOST/NAME@sha256:DIGEST"
             faults.append(FieldFault("reference", asked.reference[:200], expected))
     elif asked.reference:

@@ -89,6 +89,25 @@ def test_hashes_are_for_all_packages_or_for_none() -> None:
 
 
 @pytest.mark.parametrize(
+    "reference",
+    [
+        *("dir:/etc/containers", "dir:x", "oci:x:1", "oci-archive:/srv/x.tar", "docker-archive:/srv/x.tar"),
+        *(
+            "sif:x",
+            "containers-storage:x",
+            "docker-daemon:x:1",
+            "docker://debian:12",
+            "host:/x",
+            "host:port/x",
+        ),
+    ],
+)
+def test_a_container_image_is_fetched_from_registries_alone(reference: str) -> None:
+    """Podman would read some of these on the platform's own machine, with the platform's rights."""
+    assert "reference" in faults_of(kind="oci", reference=reference)[0]
+
+
+@pytest.mark.parametrize(
     "reference", ["", "UPPER/case", "a/../b", "-rm", "a b", "x" * 600, "image@sha256:12"]
 )
 def test_a_container_image_is_a_reference_and_nothing_else(reference: str) -> None:
@@ -99,6 +118,8 @@ def test_kinds_that_people_order() -> None:
     conda = make_recipe(RecipeRequest(kind="conda", packages=("numpy=2.3.4=py311_0", "Python=3.11.14")))
     assert [package.version for package in conda.packages] == ["2.3.4=py311_0", "3.11.14"]
     assert conda.channels == ("conda-forge",)
+    for reference in ("debian", "debian:12", "library/debian", "localhost/tiny:1", "10.0.0.5:5000/a/b_c:v1"):
+        assert make_recipe(RecipeRequest(kind="oci", reference=reference)).reference == reference
     oci = make_recipe(
         RecipeRequest(kind="oci", reference="registry.example.org:5000/a/b:1@sha256:" + "0" * 64)
     )
