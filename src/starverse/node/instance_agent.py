@@ -185,7 +185,7 @@ class Agent:
                 [*self._sshd, "-i", "-e", "-f", self._config], line, (line, self._saying), self._of_sshd
             )
         except OSError as error:
-            os.write(2, f"sshd: {error.strerror}\n".encode())
+            _log(f"sshd: {error.strerror}".encode())
             os.close(line)
             return
         session = Session(pid, line)
@@ -207,10 +207,12 @@ class Agent:
                 if line.startswith(_SESSION):
                     self._look_at = [time.monotonic() + seconds for seconds in _LOOKS_SECONDS]
                     self._watch.tell(
-                        "ssh", time.time(), line[len(_SESSION) :].partition(b" for ")[0].decode()
+                        "ssh",
+                        time.time(),
+                        line[len(_SESSION) :].partition(b" for ")[0].decode("utf-8", "replace"),
                     )
                 if line.startswith(_TOLD_OF_SSHD):
-                    os.write(2, b"sshd: " + line.rstrip(b"\r") + b"\n")
+                    _log(b"sshd: " + line.rstrip(b"\r"))
 
     def _reap(self) -> None:
         with Ignoring(ChildProcessError):
@@ -238,8 +240,16 @@ class Agent:
 class Watch:
     """Looks for evidence of use every few seconds; what it costs to begin comes after the start."""
 
-    def __init__(self, tell: Callable[[bytes], None], look_seconds: float, *, own_network: bool) -> None:
+    def __init__(
+        self,
+        tell: Callable[[bytes], None],
+        look_seconds: float,
+        *,
+        own_network: bool,
+        start_thread: Callable[[Callable[[], None], tuple[()]], int] = _thread.start_new_thread,
+    ) -> None:
         self._send = tell
+        self._start_thread = start_thread
         self._look_seconds = look_seconds
         self._own_network = own_network
         self._ours = (1, os.getppid(), os.getpid())
@@ -258,7 +268,10 @@ class Watch:
         self._before = now
         self.due = time.monotonic() + next_look_seconds(now, self._look_seconds)
         if self._asking.acquire(blocking=False):
-            _thread.start_new_thread(self._ask_jupyter, ())
+            try:
+                self._start_thread(self._ask_jupyter, ())
+            except RuntimeError:  # the workload has used up its processes
+                self._asking.release()
 
     def tell(self, source: str, at: float, detail: str) -> None:
         """Say when a source last saw work."""
@@ -291,6 +304,12 @@ def _spawn(
         first = (os.POSIX_SPAWN_DUP2, source, 0)
     actions = [first, (os.POSIX_SPAWN_DUP2, said[0], 1), (os.POSIX_SPAWN_DUP2, said[1], 2)]
     return os.posix_spawn(command[0], command, environment, file_actions=actions, setsid=True)
+
+
+def _log(line: bytes) -> None:
+    """A line of the instance's log, unless its disk is full."""
+    with Ignoring(OSError):
+        os.write(2, line + b"\n")
 
 
 def _show(text: bytes) -> None:
