@@ -271,9 +271,13 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         run.announce(address.url)
         announce(replace(address, ssh=_shown_ssh(platform), unpriced=unpriced_pools(platform)))
         app = make_app(platform, reconciler_status=driver.statuses, inside=inside)
-        settings = http_settings(app, config.server.trusted_proxies)
-        with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
-            runner.run(run_http(settings, sockets, inside))
+        _answer(http_settings(app, config.server.trusted_proxies), sockets, inside)
+
+
+def _answer(settings: uvicorn.Config, sockets: list[socket.socket], rooms: Rooms) -> None:
+    """Answer people and launchers until the end, on the loop that the settings name."""
+    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as runner:
+        runner.run(run_http(settings, sockets, rooms))
 
 
 def _tls(config: Config, data: Path, api_socket: Path) -> TlsSettings | None:
