@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from starverse import __version__
 from starverse.app.scaling import scaling
 from starverse.app.views import AllocationView, JobView
-from starverse.db import checkpoints, datasets, images, jobs
+from starverse.db import checkpoints, datasets, images, workspaces
 from starverse.domain.fabric.scaling import Scaling
 from starverse.domain.sbatch.rendering import render
 from starverse.domain.timespan import format_instant
@@ -34,7 +34,7 @@ def build(connection: Connection, job: Job, view: JobView) -> dict[str, Any]:
             "arguments": list(spec.arguments),
             "effective": render(spec).splitlines()[1:],
         },
-        "folder": jobs.workspace_folder(connection, job.workspace_id),
+        "folder": workspaces.folder_of(connection, job.workspace_id),
         "image": _image(connection, spec.image),
         "datasets": [_dataset(connection, name) for name in spec.datasets],
         "environment": dict(spec.environment),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from starverse.db import allocations, jobs
+from starverse.db import allocations, jobs, workspaces
 from starverse.domain.fabric.scaling import Run, Scaling, scaling_of, work_digest
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import JobState
@@ -59,5 +59,5 @@ def _plain_digest(job: Job) -> str:
 
 
 def _digest(connection: Connection, job: Job) -> str:
-    folder = jobs.workspace_folder(connection, job.workspace_id)
+    folder = workspaces.folder_of(connection, job.workspace_id)
     return work_digest("", (), (_plain_digest(job), folder or ""))

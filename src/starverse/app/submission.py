@@ -22,7 +22,7 @@ from starverse.app.lint import lint_result
 from starverse.app.platform import Platform
 from starverse.app.submission_prices import World, pool_of, price_of, ways_that_fit
 from starverse.app.views import PriceView, SubmitRequest, SubmitResult
-from starverse.db import datasets, events, folders, jobs, ledger, metering
+from starverse.db import datasets, events, folders, jobs, ledger, metering, workspaces
 from starverse.db.events import Event
 from starverse.domain.errors import FieldFault, Invalid, LimitExceeded, NoCapacity, NotEnoughMoney, NotFound
 from starverse.domain.ids import AccountId, TeamId
@@ -331,7 +331,7 @@ def _insert(platform: Platform, identity: Identity, world: World, accepted: _Acc
             raise Invalid(faults=[FieldFault("folder_id", request.folder_id, "a folder that is still kept")])
         _require_room(platform, connection, identity, len(indices))
         workspace_id = platform.ids.uuid7()
-        jobs.insert_workspace(connection, workspace_id, identity.team_id, request.folder_id, now)
+        workspaces.insert_workspace(connection, workspace_id, identity.team_id, request.folder_id, now)
         number = jobs.next_number(connection, "job", many=1 if spec.array is None else 1 + len(indices))
         job_ids = [first_id, *(platform.ids.uuid7() for _ in indices[1:])]
         new = [

@@ -1,4 +1,4 @@
-"""Jobs and their workspaces. Every change is conditional on the generation: a lost race is a ``LostRace``."""
+"""Jobs. Every change is conditional on the generation: a lost race is a ``LostRace``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starverse.db import job_specs
 from starverse.db.prepared import Prepared, among
 from starverse.db.session import LostRace
 from starverse.db.statements import in_chunks, insert_new
-from starverse.db.tables import counters, jobs, workspaces
+from starverse.db.tables import counters, jobs
 from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.states import JOB_TRANSITIONS, JobState, advance
 
@@ -27,7 +27,6 @@ _TAKE_NUMBER = Prepared(
     .values(value=counters.c.value + bindparam("many"))
     .returning(counters.c.value)
 )
-_INSERT_WORKSPACE = Prepared(insert(workspaces), ("id", "team_id", "folder_id", "created_at"))
 _INSERT = Prepared(insert(jobs), (*_FIELDS, "name", "cost_label", "tariff", "spec_id"))
 _GET = Prepared(select(jobs).where(jobs.c.id == bindparam("wanted")))
 _GET_MANY = Prepared(select(jobs).where(among(jobs.c.id, "ids")))
@@ -74,21 +73,6 @@ def next_number(connection: Connection, name: str, first: int = 1, many: int = 1
         return first
     last = taken or _TAKE_NUMBER.first(connection, wanted=name, many=many)
     return int(last.value) - many + 1
-
-
-def insert_workspace(
-    connection: Connection, workspace_id: str, team_id: str, folder_id: str | None, now: datetime
-) -> None:
-    """Record the workspace of a submission; its files are unpacked when the first task starts."""
-    _INSERT_WORKSPACE.run(connection, id=workspace_id, team_id=team_id, folder_id=folder_id, created_at=now)
-
-
-def workspace_folder(connection: Connection, workspace_id: str) -> str | None:
-    """The packed folder that a workspace starts from; ``None``: it starts empty."""
-    folder: str | None = connection.execute(
-        select(workspaces.c.folder_id).where(workspaces.c.id == workspace_id)
-    ).scalar_one()
-    return folder
 
 
 def insert_jobs(connection: Connection, new: Iterable[Job]) -> None:

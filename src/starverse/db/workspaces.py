@@ -1,4 +1,4 @@
-"""Workspaces that were kept long enough, and what goes with them."""
+"""Workspaces: what they start from, which were kept long enough, and what goes with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Integer, and_, bindparam, exists, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    and_,
+    bindparam,
+    exists,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from starverse.db.instance_tables import instances
 from starverse.db.metadata import UtcTime
@@ -16,6 +27,8 @@ from starverse.db.statements import in_chunks
 from starverse.db.tables import allocations, jobs, workspaces
 from starverse.domain.workloads.states import ENDED_JOB_STATES
 
+_INSERT = Prepared(insert(workspaces), ("id", "team_id", "folder_id", "created_at"))
+
 
 @dataclass(frozen=True, slots=True)
 class Remains:
@@ -23,6 +36,21 @@ class Remains:
 
     job_ids: tuple[str, ...]
     allocation_ids: tuple[str, ...]
+
+
+def insert_workspace(
+    connection: Connection, workspace_id: str, team_id: str, folder_id: str | None, now: datetime
+) -> None:
+    """Record a workspace; its files are unpacked when the first run starts in it."""
+    _INSERT.run(connection, id=workspace_id, team_id=team_id, folder_id=folder_id, created_at=now)
+
+
+def folder_of(connection: Connection, workspace_id: str) -> str | None:
+    """The packed folder that a workspace starts from; ``None``: it starts empty."""
+    folder: str | None = connection.execute(
+        select(workspaces.c.folder_id).where(workspaces.c.id == workspace_id)
+    ).scalar_one()
+    return folder
 
 
 def ended_before(connection: Connection, instant: datetime, limit: int) -> tuple[str, ...]:

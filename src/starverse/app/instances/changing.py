@@ -20,7 +20,7 @@ from starverse.app.instances.launching import (
     require_few,
 )
 from starverse.app.platform import Platform
-from starverse.db import disks, events, instances, jobs
+from starverse.db import disks, events, instances, jobs, workspaces
 from starverse.db.events import Event
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.errors import Conflict, FieldFault, Invalid
@@ -157,7 +157,7 @@ def clone(
                 hint="stop it first",
             )
         require_few(connection, identity)
-        jobs.insert_workspace(connection, workspace_id, source.team_id, None, now)
+        workspaces.insert_workspace(connection, workspace_id, source.team_id, None, now)
         number = jobs.next_number(connection, "job")
         keep = timedelta(days=platform.settings.instance_keep_days)
         fresh = _New(instance_id, workspace_id, number, name, now, now + keep)

@@ -16,7 +16,7 @@ from starverse.app.instances import views
 from starverse.app.instances.checks import card_faults, read_world, require_start
 from starverse.app.instances.runs import insert_run
 from starverse.app.platform import Platform
-from starverse.db import datasets, disks, events, instances, jobs
+from starverse.db import datasets, disks, events, instances, jobs, workspaces
 from starverse.db.events import Event
 from starverse.domain.catalog.disks import mount_target
 from starverse.domain.catalog.images import Image
@@ -101,7 +101,7 @@ def launch(platform: Platform, identity: Identity, request: LaunchRequest) -> vi
         if made is not None:
             return made
         require_few(connection, identity)
-        jobs.insert_workspace(connection, workspace_id, identity.team_id, None, now)
+        workspaces.insert_workspace(connection, workspace_id, identity.team_id, None, now)
         number = jobs.next_number(connection, "job")
         name = request.name or _free_name(connection, identity, request.card, number)
         new = replace(planned, number=number, name=name)
