@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +15,10 @@ import pytest
 from starverse.app.maintenance.backup import Wanted, make_backup
 from starverse.app.maintenance.manifest import Manifest
 from starverse.app.maintenance.restore import restore
+from starverse.app.maintenance.trees import pack, unpack
 from starverse.db import schema
+from starverse.node.sandbox import syscalls
+from starverse.testing.launcher_platforms import ORDINARY_UID
 from starverse.testing.platforms import empty_database
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
@@ -120,7 +125,61 @@ def test_owners_stay(workspace: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_what_cannot_be_read_is_named(workspace: Path, tmp_path: Path) -> None:
+    """Where the user has ids in /etc/subuid it can be read."""
     (workspace / "closed").write_text("x")
     (workspace / "closed").chmod(0)
-    manifest, _ = there_and_back(tmp_path)
-    assert any("closed" in line for line in manifest.unread)
+    manifest, found = there_and_back(tmp_path)
+    assert any("closed" in line for line in manifest.unread) != (found / "closed").exists()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a user ids")
+@pytest.mark.skipif(shutil.which("newuidmap") is None, reason="apt-get install uidmap")
+def test_an_ordinary_user_packs_what_root_in_a_container_image_gave_to_others(tmp_path: Path) -> None:
+    place = Path(tempfile.mkdtemp())
+    try:
+        (place / "disks/theirs").mkdir(parents=True)
+        (place / "disks/theirs/file").write_text("kept")
+        (place / "back").mkdir()
+        for path, uid in (
+            (place, ORDINARY_UID),
+            (place / "disks", ORDINARY_UID),
+            (place / "back", ORDINARY_UID),
+            (place / "disks/theirs/file", 400_032),
+            (place / "disks/theirs", 400_032),
+        ):
+            os.chown(path, uid, uid)
+        (place / "disks/theirs").chmod(0o700)
+        (tmp_path / "ids").write_text(f"{ORDINARY_UID}:400000:65536\n")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                become_user_with_ids(tmp_path / "ids")
+                with (place / "disks.tar").open("wb") as out:
+                    _, unread = pack(place, "disks", out)
+                unpack(place / "disks.tar", place / "back")
+                code = 2 if unread else 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        found = place / "back/disks"
+        assert (found / "theirs/file").read_text() == "kept"
+        assert [(found / name).stat().st_uid for name in ("", "theirs", "theirs/file")] == [
+            ORDINARY_UID,
+            400_032,
+            400_032,
+        ]
+    finally:
+        shutil.rmtree(place)
+
+
+def become_user_with_ids(file: Path) -> None:
+    """This process, for good: who is in ``file`` as in ``/etc/subuid``, in a mount namespace of its own."""
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    for name in ("/etc/subuid", "/etc/subgid"):
+        syscalls.mount(str(file), name, None, syscalls.MS_BIND)
+    os.setgroups([])
+    os.setresgid(ORDINARY_UID, ORDINARY_UID, ORDINARY_UID)
+    os.setresuid(ORDINARY_UID, ORDINARY_UID, ORDINARY_UID)

@@ -9,6 +9,7 @@ from pathlib import Path
 from starverse.checkpoint.beneath import open_beneath
 from starverse.checkpoint.removing import remove_tree
 from starverse.domain.workloads.launch import LaunchSpec
+from starverse.domain.workloads.sub_ids import SUB_IDS_EACH
 from starverse.node.folder import AllocationFolder
 from starverse.node.secrets_folder import FOLDER
 
@@ -34,9 +35,10 @@ def make_folders(spec: LaunchSpec, folder: AllocationFolder) -> None:
     for path in (workspace, checkpoints):
         path.mkdir(parents=True, exist_ok=True)
     if owner is not None:
-        if workspace.stat().st_uid != owner:
-            give(workspace, owner)
-        give(checkpoints, owner)  # the platform itself may have written there since the last run
+        if not _is_of_team(workspace.stat().st_uid, owner, spec.sub_ids_first):
+            give(workspace, owner, spec.sub_ids_first)
+        # the platform itself may have written there since the last run
+        give(checkpoints, owner, spec.sub_ids_first)
     script = folder.run / "script"
     script.write_text(spec.script)
     script.chmod(0o555)
@@ -74,10 +76,11 @@ def remove_made(folder: AllocationFolder) -> None:
             remove_tree(path)
 
 
-def give(path: Path, owner: int) -> None:
+def give(path: Path, owner: int, others_first: int = 0) -> None:
     """Give what is the platform's own in a tree of any depth to the team's user, without following links.
 
-    The top comes last: a tree whose top is the user's was given before.
+    What root in a container image gave to others there (``others_first`` is where the team's block of ids
+    begins) stays theirs. The top comes last: a tree whose top is the team's was given before.
     """
     waiting = ["."]
     while waiting:
@@ -87,8 +90,13 @@ def give(path: Path, owner: int) -> None:
             os.scandir(opened.number) as entries,
         ):
             for entry in entries:
-                if entry.stat(follow_symlinks=False).st_uid != owner:
+                if not _is_of_team(entry.stat(follow_symlinks=False).st_uid, owner, others_first):
                     os.chown(entry.name, owner, owner, dir_fd=opened.number, follow_symlinks=False)
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(f"{here}/{entry.name}")
-    os.chown(path, owner, owner, follow_symlinks=False)
+    if not _is_of_team(path.lstat().st_uid, owner, others_first):
+        os.chown(path, owner, owner, follow_symlinks=False)
+
+
+def _is_of_team(uid: int, owner: int, others_first: int) -> bool:
+    return uid == owner or bool(others_first and others_first < uid < others_first + SUB_IDS_EACH)

@@ -59,3 +59,27 @@ def test_a_folder_of_any_depth_is_given_to_its_user(tmp_path: Path) -> None:
     assert os.stat("bottom", dir_fd=here).st_uid == owner
     os.close(here)
     remove_tree(tmp_path / "top")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_inside_gave_to_others_of_the_team_stays_theirs(tmp_path: Path) -> None:
+    owner, others_first = 200_001, 1 << 30
+    top = tmp_path / "top"
+    top.mkdir()
+    given = {
+        "platforms": owner,
+        "theirs": others_first + 33,
+        "strangers": owner,
+        "last": others_first + 65_535,
+    }
+    for name, uid in (
+        ("theirs", others_first + 33),
+        ("strangers", others_first + 65_536),
+        ("last", others_first + 65_535),
+    ):
+        (top / name).touch()
+        os.chown(top / name, uid, uid)
+    (top / "platforms").touch()
+    give(top, owner, others_first)
+    assert {path.name: path.stat().st_uid for path in top.iterdir()} == given
+    assert top.stat().st_uid == owner

@@ -2,6 +2,10 @@
 
 By GNU tar: it descends by folder handles and never follows a link, so that a workload that swaps a folder for
 a link meanwhile reaches nothing else, also where root makes the backup; and it keeps the holes of logs.
+
+An ordinary user's platform has files that it may not read: those that root in a container image gave to
+others there. It packs and unpacks as that root, in a user namespace with its ids of ``/etc/subuid``; in the
+archive the platform's own files are then root's.
 """
 
 from __future__ import annotations
@@ -10,12 +14,14 @@ import hashlib
 import os
 import re
 import subprocess
+import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from starverse.app.maintenance.manifest import FileDigest
+from starverse.checkpoint.removing import remove_tree
 from starverse.domain.errors import Unavailable
 
 TREES: Mapping[str, str] = {
@@ -41,7 +47,8 @@ _CHANGED = re.compile(r"changed as we read it|removed before we read it|socket i
 
 def pack(data: Path, tree: str, out: IO[bytes]) -> tuple[FileDigest, list[str]]:
     """Write the archive; its digest, and what could not be read (the first :data:`WARNINGS_MAX`)."""
-    words = ["tar", "--create", "--sparse", "--numeric-owner", "--format=posix", "--ignore-failed-read"]
+    words = [*_as_own_root(), "tar", "--create", "--sparse", "--numeric-owner"]
+    words += ["--format=posix", "--ignore-failed-read"]
     words += OVERLAY_MARKS
     digest, size = hashlib.sha256(), 0
     with tempfile.TemporaryFile() as said:
@@ -72,18 +79,38 @@ def pack(data: Path, tree: str, out: IO[bytes]) -> tuple[FileDigest, list[str]]:
 def unpack(archive: Path, into: Path) -> None:
     """Unpack into an empty folder that nobody else may enter."""
     words = ["tar", "--extract", "--numeric-owner", "--preserve-permissions", "--delay-directory-restore"]
-    words += OVERLAY_MARKS
-    done = subprocess.run(
-        [*words, "--file", str(archive), "--directory", str(into)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=_environment(),
-        check=False,
-    )
+    words += [*OVERLAY_MARKS, "--file", str(archive), "--directory", str(into)]
+    root = _as_own_root() if _is_roots(archive) else ()
+    done = _run([*root, *words])
+    if done.returncode and root:  # a root platform's: owners that are not to be had here
+        remove_tree(into / archive.stem)
+        done = _run(words)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise Unavailable(f"tar could not unpack {archive}: {'; '.join(said[-3:])}")
     os.sync()
+
+
+def _as_own_root() -> tuple[str, ...]:
+    """What makes a command of an ordinary user root over its ids of ``/etc/subuid``; nothing without any."""
+    words = ("unshare", "--map-root-user", "--map-auto", "--")
+    try:
+        return words if os.geteuid() != 0 and _run([*words, "true"]).returncode == 0 else ()
+    except OSError:
+        return ()
+
+
+def _is_roots(archive: Path) -> bool:
+    """Whether the platform's own files are root's in it."""
+    with tarfile.open(archive) as packed:
+        first = packed.next()
+    return first is not None and first.uid == 0
+
+
+def _run(words: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, env=_environment(), check=False
+    )
 
 
 def _environment() -> dict[str, str]:
