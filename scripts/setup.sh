@@ -131,6 +131,8 @@ install_fast() { # with uv, which takes a sixth of pip's time; through the index
     told=$("$VENV/bin/python" -m pip config list 2>/dev/null | sed -n "s/^global\.index.url='\(.*\)'$/\1/p")
     index=${PIP_INDEX_URL:-$told}
     [ -z "$index" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"
+    # pip trusts the system's authorities as well, and uv does once it is told to
+    [ ! -s /etc/ssl/certs/ca-certificates.crt ] || export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-true}"
     [ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
     UV_NO_CONFIG=1 "$VENV/bin/uv" pip install -q --python "$VENV/bin/python" --compile-bytecode \
         --require-hashes -r "$LOCK"

@@ -50,7 +50,11 @@ def queue(session: Session, all_teams: bool) -> None:
     from starverse.client.jobs import JobFilter
 
     wanted = JobFilter(states=("queued", "running"), all_teams=all_teams)
-    _print_jobs(session, list(session.client().jobs.list(wanted)))
+    found = list(session.client().jobs.list(wanted))
+    _print_jobs(session, found)
+    waiting = next((job["number"] for job in found if job["state"] == "queued"), None)
+    if waiting is not None:
+        session.note(f"why, in words: starverse job why {waiting}")
 
 
 def _print_jobs(session: Session, found: list[Job]) -> None:

@@ -34,7 +34,7 @@ def set_(session: Session, name: str, file: Path | None) -> None:
         raise click.UsageError("the value is empty")
     made = session.client().secrets.set(name, value)
     session.emit(dict(made), lambda: "")
-    session.note(f"secret {name} is set; instances get it with --secret {name}")
+    session.note(f"secret {name} is set; instances and jobs get it with --secret {name}")
 
 
 def _value(session: Session, file: Path | None) -> str:

@@ -189,8 +189,14 @@ def test_the_faults_of_a_dataset_are_told_plainly_with_what_mends_it(api: FakeAp
 
 def test_the_queue_asks_for_open_jobs_only(api: FakeApi, line: CommandLine) -> None:
     api.on("GET", "/jobs", {"items": [examples.job()], "next_cursor": None})
-    line.run("queue")
+    assert line.run("queue").err == ""
     assert api.seen[0].query["state"] == ["queued", "running"]
+
+
+def test_the_queue_says_who_explains_a_wait(api: FakeApi, line: CommandLine) -> None:
+    waits = examples.job("13", state="queued", reason="shadow_start")
+    api.on("GET", "/jobs", {"items": [examples.job(), waits], "next_cursor": None})
+    assert "starverse job why 13" in line.run("queue").err
 
 
 def test_a_log_is_printed_as_it_is(api: FakeApi, line: CommandLine) -> None:

@@ -311,6 +311,13 @@ def test_a_sync_is_followed_to_its_end(api: FakeApi, line: CommandLine) -> None:
     }
 
 
+def test_a_sync_that_tries_again_says_what_it_met(api: FakeApi, line: CommandLine) -> None:
+    again = examples.sync("queued", attempts=1, message="interrupted: connection refused; goes on in 5 s")
+    api.on("GET", "/disks/home/syncs/y-1", again, examples.sync("succeeded"))
+    ran = line.run("disk", "sync", "show", "home", "y-1", "--follow")
+    assert (ran.code, ran.err) == (0, "waiting: interrupted: connection refused; goes on in 5 s\n")
+
+
 def test_a_sync_that_fails_says_why(api: FakeApi, line: CommandLine) -> None:
     api.on("GET", "/disks/home/syncs/y-1", examples.sync("failed", message="the remote went away"))
     ran = line.run("disk", "sync", "show", "home", "y-1", "--follow")
