@@ -32,7 +32,7 @@ def test_a_job_runs_and_is_charged_from_ready_to_its_end(world: World) -> None:
     lab = world.team("lab")
     world.plan("train", run_seconds=100)
     job = world.submit(lab, name="train")
-    world.run(110)
+    world.run(110, step=5)
 
     done = world.job(lab, job.number)
     assert done.state is JobState.SUCCEEDED
@@ -51,10 +51,10 @@ def test_spot_yields_to_on_demand_and_resumes_from_its_checkpoint(world: World) 
     world.plan("train", run_seconds=600, checkpoint_seconds=60)
     world.plan("urgent", run_seconds=30)
     spot = world.submit(lab, "--tariff=spot", "--gres=gpu:rtx4090:2", name="train")
-    world.run(90)
+    world.run(90, step=5)
     assert world.job(lab, spot.number).state is JobState.RUNNING
     urgent = world.submit(rival, "--gres=gpu:rtx4090:8", name="urgent")
-    world.run(60)
+    world.run(60, step=5)
 
     assert world.job(rival, urgent.number).state is JobState.SUCCEEDED
     world.run(700, step=10)
@@ -76,7 +76,7 @@ def test_a_failed_start_costs_nothing_and_is_tried_again(world: World) -> None:
     waiting = world.job(lab, job.number)
     assert (waiting.state, waiting.reason) == (JobState.QUEUED, "start_failed")
     assert "no such image" in waiting.message
-    world.run(400, step=5)
+    world.run(400, step=20)
     assert world.job(lab, job.number).state is JobState.FAILED
     assert world.bill(lab).total == Money(0)
     world.assert_sound()
@@ -92,7 +92,7 @@ def test_cancelling_at_every_step_of_a_start_leaves_nothing_running_and_nothing_
             world.run_reconciler(name)
 
         jobs.cancel(world.platform, lab, job.number)
-        world.run(20)
+        world.run(20, step=5)
         assert world.job(lab, job.number).state is JobState.CANCELLED, stop_after
         assert world.engine.running() == ()
         assert world.bill(lab).total == Money(0)
@@ -117,7 +117,7 @@ def test_when_money_ends_the_job_is_checkpointed_and_waits_for_more(world: World
     lab = world.team("lab", "2")
     world.plan("train", run_seconds=5 * 3600, checkpoint_seconds=600)
     job = world.submit(lab, name="train")
-    world.run(2 * 3600, step=60)
+    world.run(2 * 3600, step=300)
     waiting = world.job(lab, job.number)
     assert (waiting.state, waiting.reason) == (JobState.QUEUED, "no_money")
     assert waiting.allocations[0].cause is EndCause.MONEY
@@ -131,7 +131,7 @@ def test_a_lost_launcher_frees_its_cards_and_gives_the_lost_seconds_back(world: 
     lab = world.team("lab")
     world.plan("train", run_seconds=600, checkpoint_seconds=100, dies_at_seconds=250)
     job = world.submit(lab, name="train")
-    world.run(300, step=2)
+    world.run(300, step=5)
     lost = world.job(lab, job.number)
     assert lost.allocations[0].cause is EndCause.NODE_LOST
     assert 45 <= lost.allocations[0].lost_work_seconds <= 50
@@ -144,11 +144,11 @@ def test_a_window_job_runs_only_inside_its_window(world: World) -> None:
     lab = world.team("lab")
     world.plan("nightly", run_seconds=30 * 3600, checkpoint_seconds=1800)
     job = world.submit(lab, "--window=night", "--time=2-00:00:00", name="nightly")
-    world.run(60)
+    world.run(60, step=60)
     assert world.job(lab, job.number).reason == "window_closed"
-    world.run(13 * 3600 + 60, step=900)  # 10:00 -> 23:01
+    world.run(13 * 3600 + 60, step=3600)  # 10:00 -> 23:01
     assert world.job(lab, job.number).state is JobState.RUNNING
-    world.run(10 * 3600, step=300)  # -> 09:01
+    world.run(10 * 3600, step=900)  # -> 09:01
     waiting = world.job(lab, job.number)
     assert (waiting.state, waiting.reason) == (JobState.QUEUED, "window_closed")
     rates = {
@@ -162,7 +162,8 @@ def test_a_cost_limit_is_never_passed(world: World) -> None:
     lab = world.team("lab")
     world.plan("train", run_seconds=10 * 3600, checkpoint_seconds=600)
     job = world.submit(lab, "--cost-max=2.50", name="train")
-    world.run(2 * 3600, step=60)
+    world.run(3600, step=600)
+    world.run(3600, step=120)
     done = world.job(lab, job.number)
     assert (done.state, done.reason) == (JobState.FAILED, "cost_max")
     total = world.bill(lab).total
@@ -247,7 +248,7 @@ def test_arrays_run_within_their_limit_and_dependencies_in_their_order(world: Wo
     world.run(5)
     assert world.job(lab, number).tasks == {"running": 2, "queued": 4}
     assert world.job(lab, after.number).reason == "dependency"
-    world.run(120)
+    world.run(120, step=4)
     assert world.job(lab, number).tasks == {"succeeded": 6}
     assert world.job(lab, after.number).state is JobState.SUCCEEDED
     world.assert_sound()

@@ -28,12 +28,12 @@ def test_the_cost_so_far_is_the_bills_charges_and_running_estimates(world: World
     world.plan("train", run_seconds=2 * 3600)
     job = world.submit(lab, name="train")
     for _ in range(5):  # within the first hour and beyond it
-        world.run(1000, step=50)
+        world.run(1000, step=250)
         bill = world.bill(lab, job.number)
         shown, listed = world.job(lab, job.number), _listed(world, lab)[job.number]
         assert shown.cost_so_far == bill.total + total([one.amount for one in bill.open]) > Money(0)
         assert listed == shown.cost_so_far
-    world.run(4000, step=100)
+    world.run(4000, step=250)
     ended = world.job(lab, job.number)
     assert ended.state is JobState.SUCCEEDED
     assert ended.cost_so_far == world.bill(lab, job.number).total == Money(2 * 1_660_000)
@@ -44,7 +44,7 @@ def test_an_array_shows_what_all_its_tasks_cost(world: World) -> None:
     world.plan("many", run_seconds=300)
     first = world.submit(lab, "--array=1-4", "--gres=gpu:rtx4090:4", name="many")
     number = first.number.partition("_")[0]
-    world.run(400, step=10)  # two at a time: two are over, two run
+    world.run(400, step=20)  # two at a time: two are over, two run
     whole = world.job(lab, number)
     tasks = [world.job(lab, f"{number}_{index}") for index in range(1, 5)]
     assert whole.tasks is not None
@@ -59,9 +59,9 @@ def test_an_ended_job_keeps_the_node_it_ran_on(world: World) -> None:
     world.plan("train", run_seconds=60)
     job = world.submit(lab, name="train")
     assert world.job(lab, job.number).node_list == ""
-    world.run(30)
+    world.run(30, step=5)
     running = world.job(lab, job.number).node_list
-    world.run(60)
+    world.run(60, step=10)
     ended = world.job(lab, job.number)
     assert ended.state is JobState.SUCCEEDED
     assert ended.node_list == running != ""
@@ -110,9 +110,9 @@ def test_the_workload_is_told_that_its_cost_limit_ends_it(world: World) -> None:
     world.plan("capped", run_seconds=7200, obeys_notice=False)
     job = world.submit(lab, "--cost-max=0.5", name="capped")
     told: list[str] = []
-    world.run(1000, step=20)
-    for _ in range(150):
-        world.run(1)
+    world.run(1000, step=100)
+    for _ in range(75):
+        world.run(2, step=2)
         shown = world.job(lab, job.number)
         states = world.engine.observe([shown.allocations[0].id])
         told += [seen.state.notice_reason for seen in states.values() if seen.state is not None]
