@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,23 +33,37 @@ UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|NotImplemented" + 
 PATCHES = re.compile(r"\bmonkey" + r"patch\b|mock\." + r"patch|(?<![.\w])pat" + r"ch\(|unittest\.mo" + r"ck")
 
 
+@cache
+def text_of(file: Path) -> str:
+    return file.read_text("utf-8")
+
+
+@cache
+def what_is_said_and_made(file: Path) -> tuple[str | None, tuple[tuple[str, int], ...]]:
+    """A module's docstring and its functions, each with its lines: every module is parsed once."""
+    module = ast.parse(text_of(file))
+    made = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            made.append((node.name, node.end_lineno - node.lineno))
+    return ast.get_docstring(module), tuple(made)
+
+
 def short(file: Path) -> str:
     return str(file.relative_to(ROOT))
 
 
 def test_modules_have_one_subject_and_a_size_to_match() -> None:
-    long = {short(file) for file in SOURCES if file.read_text("utf-8").count("\n") > MODULE_LINES_MAX}
+    long = {short(file) for file in SOURCES if text_of(file).count("\n") > MODULE_LINES_MAX}
     assert long <= set(LONG_MODULES), "split it, or name it above with the reason"
 
 
 def test_functions_fit_on_a_screen() -> None:
     long = set()
     for file in SOURCES:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno is not None
-                if node.end_lineno - node.lineno > FUNCTION_LINES_MAX:
-                    long.add(f"{short(file)}:{node.name}")
+        _, functions = what_is_said_and_made(file)
+        long |= {f"{short(file)}:{name}" for name, lines in functions if lines > FUNCTION_LINES_MAX}
     assert long <= set(LONG_FUNCTIONS), "split it, or name it above with the reason"
 
 
@@ -56,7 +71,7 @@ def lines_with(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
     return [
         f"{short(file)}:{number}: {line.strip()}"
         for file in files
-        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        for number, line in enumerate(text_of(file).splitlines(), 1)
         if pattern.search(line)
     ]
 
@@ -86,19 +101,19 @@ def test_every_package_says_what_it_is_for() -> None:
     silent = []
     for folder in sorted({file.parent for file in SOURCES}):
         start = folder / "__init__.py"
-        text = ast.get_docstring(ast.parse(start.read_text("utf-8"))) if start.is_file() else None
+        text = what_is_said_and_made(start)[0] if start.is_file() else None
         if not text and folder.name != "versions":
             silent.append(short(folder))
     assert not silent
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    assert not [short(file) for file in SOURCES if not ast.get_docstring(ast.parse(file.read_text("utf-8")))]
+    assert not [short(file) for file in SOURCES if not what_is_said_and_made(file)[0]]
 
 
 def test_reconcilers_state_their_target_set() -> None:
     for file in sorted((ROOT / "src/starverse/reconcilers").glob("*.py")):
-        text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+        text = what_is_said_and_made(file)[0] or ""
         if file.name not in ("__init__.py", "driver.py"):
             assert "Target set:" in text, short(file)
             assert "if and only if" in " ".join(text.split()), short(file)

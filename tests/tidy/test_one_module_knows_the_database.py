@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ KNOWING = {
 """Modules and folders that may ask, each with its reason."""
 
 NAMES = frozenset({"sqlite", "postgresql", "postgres"})
+
+WORDS = re.compile(
+    r"\bdialect\b|is_sqlite|is_postgresql|get_backend_name|drivername|\bcompiles\(|[\"']\W*(?:sqlite|postgres)"
+)
+"""What stands in the text of whatever asks: only modules that have it are parsed."""
 
 
 def asks(node: ast.AST) -> bool:
@@ -44,6 +50,8 @@ def asks(node: ast.AST) -> bool:
 
 
 def asking_lines(code: str) -> Iterator[int]:
+    if not WORDS.search(code):
+        return iter(())
     return (node.lineno for node in ast.walk(ast.parse(code)) if asks(node) and hasattr(node, "lineno"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -49,9 +50,11 @@ def upgrade(database: Database) -> str:
 
 def upgrade_to(connection: Connection, revision: str = "head") -> str:
     """:func:`upgrade` in a transaction of ``rebuilding`` that may do more, up to ``revision``."""
-    plan_of(connection)
+    plan = plan_of(connection)
     if revision != "head" and revision not in {migration.revision for migration in _migrations()}:
         raise Unavailable(f"this version does not know revision {revision} of the database")
+    if not plan.steps:  # Alembic would load every migration once more to find nothing to do
+        return plan.newest
     config = alembic_config()
     config.attributes["connection"] = connection
     command.upgrade(config, revision)
@@ -79,13 +82,19 @@ def plan_of(connection: Connection) -> MigrationPlan:
             hint="start the version of starverse that made it, or a newer one",
         )
     done = 0 if present is None else known.index(present) + 1
-    return MigrationPlan(present, known[-1], tuple(in_order[done:]))
+    return MigrationPlan(present, known[-1], in_order[done:])
 
 
-def _migrations() -> list[Migration]:
-    """Every migration, the oldest first."""
+@cache
+def _migrations() -> tuple[Migration, ...]:
+    """Every migration of this version, the oldest first."""
     scripts = ScriptDirectory.from_config(alembic_config())
-    return [Migration(script.revision, script.doc) for script in scripts.walk_revisions()][::-1]
+    return tuple(Migration(script.revision, script.doc) for script in scripts.walk_revisions())[::-1]
+
+
+def newest() -> str:
+    """The revision that this version migrates to."""
+    return _migrations()[-1].revision
 
 
 def mark_moved(connection: Connection) -> None:

@@ -25,6 +25,7 @@ from starverse.db.maintenance.dialects import dialect_of, rebuilding
 from starverse.db.maintenance.filling import first_line
 from starverse.db.maintenance.rows import TableDigest, digests_of, load, shapes_of
 from starverse.db.session import Database
+from starverse.db.tables import metadata
 from starverse.domain.errors import StarverseError, Unavailable
 
 READ_BYTES = 1 << 20
@@ -93,7 +94,12 @@ def digest_of_file(file: Path) -> FileDigest:
 
 
 def tables_of_revision(revision: str, folder: Path) -> frozenset[str]:
-    """The tables that a revision of the schema has: what else lies in the database is not ours."""
+    """The tables that a revision of the schema has: what else lies in the database is not ours.
+
+    Those of the newest one are this version's; for another one a scratch database is migrated to it.
+    """
+    if revision == schema.newest():
+        return frozenset(metadata.tables)
     url = f"sqlite:///{folder / 'empty.db'}"
     with closing(Database(url, durable=False)) as scratch, rebuilding(scratch) as connection:
         schema.upgrade_to(connection, revision)
