@@ -377,6 +377,28 @@ def test_a_clone_has_a_copy_of_the_files_and_waits_for_it(world: World) -> None:
     assert (home / "notes.txt").read_text() == "mine"
 
 
+def test_a_clone_whose_files_cannot_be_copied_is_given_up_and_its_source_is_free(world: World) -> None:
+    lab = world.team("lab")
+    world.plan("box", FOR_EVER)
+    made = launch(world.platform, lab, LaunchRequest("rtx4090", 1, name="box"))
+    world.run(5)
+    deep = world.platform.paths.instance_home(made.id).joinpath(*["d"] * 250)
+    deep.mkdir(parents=True)
+    stopping.stop(world.platform, lab, "box")
+    world.run_reconciler("observe")
+    world.engine.advance()
+    world.run_reconciler("observe")
+    clone = changing.clone(world.platform, lab, "box", "copy")
+    world.run(30)
+    seen = views.get(world.platform, lab, clone.id)
+    assert (seen.state, "cannot be copied" in seen.message) == (InstanceState.RELEASED, True)
+    assert not world.platform.paths.instance_home(clone.id).parent.exists()
+    starting.start(world.platform, lab, "box", StartRequest())
+    world.run(5)
+    assert views.get(world.platform, lab, made.id).state is InstanceState.RUNNING
+    assert deep.is_dir()
+
+
 def test_a_workspace_of_an_instance_outlives_the_days_that_those_of_jobs_are_kept(world: World) -> None:
     lab = world.team("lab")
     world.plan("box", FOR_EVER)

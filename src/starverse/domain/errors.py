@@ -25,6 +25,11 @@ class FieldFault:
         return f"{self.field}: {self.value!r}; expected {self.expected}"
 
 
+class Uncopyable(Exception):
+    """A tree that cannot be copied as it is, however often it is tried; the text says why. Not an answer to
+    a request: whoever has trees copied catches it."""
+
+
 class StarverseError(Exception):
     """Something went wrong; look at the server's log with the request id."""
 

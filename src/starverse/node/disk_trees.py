@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from starverse.checkpoint.removing import remove_tree
+from starverse.domain.errors import Uncopyable
 from starverse.node.trees_as_root import run_as_root
 
 DEPTH_MAX = 200
@@ -31,8 +32,8 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 _CAPABILITY = "security.capability"
 
 
-class TreeFault(Exception):
-    """A tree that cannot be copied as it is, in words for its owner."""
+class TreeFault(Uncopyable):
+    """What is wrong with a tree, in words for its owner."""
 
 
 class Unfinished(Exception):

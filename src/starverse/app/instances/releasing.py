@@ -18,6 +18,7 @@ from starverse.app.platform import Platform
 from starverse.checkpoint.removing import remove_tree
 from starverse.db import events, folders, instances, workspaces
 from starverse.db.events import Event
+from starverse.domain.errors import Uncopyable
 from starverse.domain.timespan import format_instant
 from starverse.domain.workloads.instances import Instance, InstanceReason
 from starverse.domain.workloads.states import InstanceState
@@ -110,8 +111,11 @@ def copy_files(platform: Platform, clone: Instance) -> str:
         (platform.paths.instance_home(source.id), platform.paths.instance_home(clone.id)),
         (platform.paths.workspace(source.workspace_id), platform.paths.workspace(clone.workspace_id)),
     )
-    for here, there in pairs:
-        _copy_whole(platform, here, there)
+    try:
+        for here, there in pairs:
+            _copy_whole(platform, here, there)
+    except Uncopyable as fault:
+        return _given_up(platform, clone, f"the files of {source.name} cannot be copied: {str(fault)[:500]}")
     return _copied(platform, clone, source, "")
 
 
@@ -127,6 +131,23 @@ def _copied(platform: Platform, clone: Instance, source: Instance | None, messag
         return True
 
     return f"copied the files of {clone.name}" if platform.database.write_retrying(act) else ""
+
+
+def _given_up(platform: Platform, clone: Instance, why: str) -> str:
+    """There is no such clone: an empty one would look like a copy, one that waits would hold its source."""
+
+    def act(connection: Connection) -> bool:
+        now, current = platform.clock.now(), instances.get(connection, clone.id)
+        if current is None or current.reason != InstanceReason.CLONING.value:
+            return False
+        instances.change(connection, release(connection, current, now), message=why)
+        warning = Event(
+            now, "instance", current.id, "warning", "clone", why, current.team_id, current.account_id
+        )
+        events.record(connection, warning)
+        return True
+
+    return f"gave up {clone.name}: {why}" if platform.database.write_retrying(act) else ""
 
 
 def _copy_whole(platform: Platform, here: Path, there: Path) -> None:

@@ -355,6 +355,10 @@ def clone(session: Session, name: str, new_name: str | None, no_wait: bool) -> N
         made = instances.wait(
             made["id"], lambda one: one.get("reason") != "cloning", on_break=tell_break(session)
         )
+    if made["state"] == "released":
+        from starverse.client.errors import Refused
+
+        raise Refused("conflict", f"{made['name']} was not made: {made.get('message') or 'it was released'}")
     session.emit(dict(made), lambda: made["name"])
     session.note(f"{made['name']} is a copy of {name}; start it: starverse start {made['name']}")
     refresh_ssh_config(session)
