@@ -119,9 +119,9 @@ def build_etc(folder: Path, nodes: Sequence[str]) -> Path:
         target.parent.mkdir(exist_ok=True)
         with contextlib.suppress(OSError, shutil.Error):  # what cannot be read cannot be shown
             if source.is_dir():
-                links = name == "alternatives"
-                ignore = _manual_pages if links else None
-                shutil.copytree(source, target, symlinks=links, ignore=ignore, copy_function=shutil.copyfile)
+                shutil.copytree(
+                    source, target, symlinks=name == "alternatives", copy_function=shutil.copyfile
+                )
             elif source.exists():
                 shutil.copyfile(source, target)
     resolver = Path("/etc/resolv.conf")
@@ -138,19 +138,6 @@ def build_etc(folder: Path, nodes: Sequence[str]) -> Path:
     for name, text in files.items():
         (etc / name).write_text(text)
     return etc
-
-
-def _manual_pages(folder: str, names: Sequence[str]) -> list[str]:
-    """The links to pages of manuals: four fifths of the alternatives of a Debian, which each start would copy
-    for whoever reads about ``awk`` in a sandbox."""
-    return [name for name in names if "/man/" in str(_target(Path(folder, name)))]
-
-
-def _target(path: Path) -> Path | None:
-    try:
-        return path.readlink()
-    except OSError:
-        return None
 
 
 def find_python_folders() -> tuple[str, ...]:
