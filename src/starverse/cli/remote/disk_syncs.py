@@ -159,8 +159,8 @@ def _follow(session: Session, disk: str, first: Sync) -> None:
 
 
 def _progress(one: Sync) -> str:
-    if one["state"] == "queued" and one.get("attempts") and one.get("message"):
-        return f"waiting: {visible(one['message'])}"
+    if one["state"] == "queued" and one.get("attempts") and (message := one.get("message")):
+        return f"waiting: {visible(message)}"
     done, total = one.get("bytes_done") or 0, one.get("bytes_total")
     part = f" ({100 * done // total} %)" if total else ""
     of_bytes = f" of {size_text(total)}" if total is not None else ""
