@@ -100,7 +100,7 @@ def test_a_server_killed_and_started_again_knows_its_jobs(server: LiveServer) ->
 
 
 def test_a_node_that_slurm_drains_gets_no_new_job(server: LiveServer, lab: SlurmLab) -> None:
-    dan = server.person("dan", yuan=20)
+    dan = server.person("dan", yuan=60)
     lab.set_node("gpu001", "drain", "a loud fan")
     try:
         wait_for(lambda: "loud fan" in server.operator.run("admin", "node", "ls"), "the drain to be seen", 30)
