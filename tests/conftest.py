@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import os
 from pathlib import Path
@@ -21,6 +22,7 @@ settings.register_profile(
 settings.register_profile(
     "dev", max_examples=300, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
+gc.set_threshold(100_000, 50, 100)  # a twentieth of a run's CPU went into looking for garbage that is not there
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
