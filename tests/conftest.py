@@ -22,7 +22,8 @@ settings.register_profile(
 settings.register_profile(
     "dev", max_examples=300, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-gc.set_threshold(100_000, 50, 100)  # a twentieth of a run's CPU went into looking for garbage that is not there
+# A twentieth of the CPU of a run went into looking for garbage that is not there.
+gc.set_threshold(100_000, 50, 100)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
