@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import threading
 import time
@@ -287,6 +288,24 @@ def test_a_machine_going_down_ends_workloads_with_term(bench: Bench) -> None:
     assert (state.exit_code, state.stopped_by) == (5, NODE_DOWN)
     assert end_cause(EndFacts(state))[0] is EndCause.NODE_LOST
     assert "bye" in log_of(spec)
+
+
+def test_a_workload_that_the_machine_told_first_has_not_failed_by_itself(bench: Bench) -> None:
+    name = own("downtoo")
+    spec = bench.run(name, "echo set; exec sleep 60\n")
+    bench.wait_for(Path(spec.logs, "1.out"), "set")
+    facts = (bench.data / "allocations" / name / "claim.lock").stat()
+    holder = processes.find_lock_holder(facts.st_dev, facts.st_ino)
+    assert holder is not None
+    (sleeping,) = [
+        pid for pid in processes.find_tagged(name) if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+    ]
+    os.kill(holder, signal.SIGSTOP)
+    os.kill(sleeping, signal.SIGTERM)
+    os.kill(holder, signal.SIGTERM)
+    os.kill(holder, signal.SIGCONT)
+    state = bench.wait_ended(name)
+    assert (state.exit_signal, state.stopped_by) == (signal.SIGTERM, NODE_DOWN)
 
 
 # -- environment, sockets, shims

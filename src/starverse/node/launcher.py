@@ -391,6 +391,7 @@ class Launcher:
         self.surroundings.end(self._breathe, self.clock.now)
         self.state = replace(self.state, plugged=self.surroundings.plugged())
         self._finish_gang()
+        self._blame_the_machine()
         self.state = replace(self.state, ended_at=self.clock.now())
         if self.custody.workload is not None:
             self._look_at_cards()
@@ -410,6 +411,12 @@ class Launcher:
         self.state = replace(self.state, phase="ended", alive_at=self.clock.now())
         self._report()
         self.channel.finish(self.state, self.clock.now())
+
+    def _blame_the_machine(self) -> None:
+        """A machine that goes down tells all processes at once: the workload may have ended of it first."""
+        alone = not self.state.stopped_by and not self.state.failure and self.custody.given is None
+        if self.told_to_end and alone and self.state.exit_code != 0:
+            self.state = replace(self.state, stopped_by=NODE_DOWN)
 
     def _why_it_ended(self) -> str:
         """Of an instance that took no connection yet."""

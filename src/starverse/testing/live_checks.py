@@ -109,8 +109,11 @@ def check_at_rest(server: LiveServer) -> None:
 
     wait_for(all_free, "all cards to be free", 10)
     assert operator.admin.ledger_check()["holds"] is True
-    unhealthy = [loop for loop in operator.admin.status()["reconcilers"] if loop["state"] != "ok"]
-    assert not unhealthy, unhealthy
+    wait_for(
+        lambda: all(loop["state"] == "ok" for loop in operator.admin.status()["reconcilers"]),
+        "every loop to be well, after its next round at the latest",
+        60,
+    )
 
 
 def instant(text: str) -> float:
