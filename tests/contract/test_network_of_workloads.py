@@ -14,6 +14,7 @@ from starverse.domain.workloads.launch import LaunchSpec, Limits
 from starverse.engines.folders.leftovers import LastCopies
 from starverse.engines.local.cleaning import clean_up
 from starverse.node.folder import AllocationFolder
+from starverse.node.network.pasta import UNSENT_BYTES_MAX
 from starverse.testing.launcher_platforms import (
     OBEYING,
     OTHER_TEAM_UID,
@@ -105,6 +106,8 @@ def test_the_internet_is_reached_and_the_platform_is_not(platform: Platform, lab
     assert heard.pop((INTERNET, PORT, "")) == "hello from the internet"
     assert not [key for key, said in heard.items() if "hello" in said]
     assert ask(spec, f"getent ahostsv4 {NAME} | head -1").startswith(INTERNET)
+    most_on_its_way = ask(spec, "cat /proc/sys/net/ipv4/tcp_wmem").splitlines()[0].split()[2]
+    assert int(most_on_its_way) == UNSENT_BYTES_MAX  # else a fast upload stalls at pasta and is reset
 
 
 def test_workloads_do_not_reach_each_other(platform: Platform, lab: NetworkLab) -> None:

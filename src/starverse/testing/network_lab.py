@@ -57,6 +57,8 @@ def serve(line):
                     line.sendall(block)
             while part := line.recv(1 << 20):
                 taken += len(part)
+                if part.endswith(b"e"):
+                    break
             line.sendall(json.dumps([taken, time.monotonic() - began]).encode())
         except OSError:
             pass
@@ -80,7 +82,7 @@ def run(way):
                 taken += len(line.recv(1 << 20))
         passed = time.monotonic() - began
         if way == "u":
-            line.shutdown(socket.SHUT_WR)
+            line.sendall(b"e")  # not a half-closed line: pasta of 2023 sends the answer on it twice
             taken, passed = json.loads(line.recv(100))
     rates[way].append(taken / passed)
 def try_run(way):

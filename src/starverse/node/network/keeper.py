@@ -15,7 +15,14 @@ from pathlib import Path
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.acts import Act
 from starverse.node.network.off_limits import Net, off_limits, read_host_tables
-from starverse.node.network.pasta import NetworkRefused, Pasta, unlink
+from starverse.node.network.pasta import (
+    UNSENT_BYTES_MAX,
+    UNSENT_BYTES_MAX_LIMITED,
+    NetworkRefused,
+    Pasta,
+    bound_unsent,
+    unlink,
+)
 from starverse.node.network.rates import hold_rates, in_words
 from starverse.node.network.reject_rules import reject
 from starverse.node.network.resolvers import find_resolvers
@@ -102,6 +109,8 @@ def make_network(pasta: Pasta, sandbox: int, reachable: list[Net]) -> None:
     Called in a process that is single-threaded and may wait; raises :class:`NetworkRefused`.
     """
     nets, resolvers = off_limits(read_host_tables()), find_resolvers()
+    # where it cannot be bound, large uploads are slow, and nothing else
+    _inside(sandbox, lambda: bound_unsent(UNSENT_BYTES_MAX))
     if code := _inside(sandbox, lambda: reject(nets, reachable, resolvers)):
         why = os.strerror(code)
         raise NetworkRefused(f"what must not be reached cannot be closed off (nf_tables: {why})")
@@ -112,6 +121,7 @@ def limit_rate(sandbox: int, bytes_per_second: int) -> str:
     """Limit a network that is there; answers why the kernel does not, ``""``: it does. ``sandbox`` is a
     pidfd. Called in a process that is single-threaded and may wait."""
     code = _inside(sandbox, lambda: hold_rates(bytes_per_second))
+    _inside(sandbox, lambda: bound_unsent(UNSENT_BYTES_MAX if code else UNSENT_BYTES_MAX_LIMITED))
     return in_words(code) if code else ""
 
 
