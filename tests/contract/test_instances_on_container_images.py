@@ -156,6 +156,7 @@ def test_without_ids_there_is_one_user_who_owns_the_image(site: Site, image: Pat
             "user",
             "1000",
         ]
+        assert said(line, "touch ~/own && stat -c %u /root/own") == ["1000"]
 
 
 def test_an_image_with_a_user_of_our_name_is_refused_in_words(

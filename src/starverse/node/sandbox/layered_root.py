@@ -15,7 +15,8 @@ from starverse.node.plugs import mount_trees
 from starverse.node.sandbox import syscalls
 from starverse.node.sandbox.sub_ids import Mapper, SubIds, make_namespace
 
-PARTS = ("upper", "work")
+UPPER = "upper"
+PARTS = (UPPER, "work")
 """Of a layer's folder: what was written, and what the kernel needs beside it."""
 PLACE = "root"
 """In an allocation's folder: where an ordinary user's launcher has it, in its own mount namespace."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pathlib import Path
 from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.folder import AllocationFolder
 from starverse.node.host_setup import INSIDE_UID, HostSetup
-from starverse.node.sandbox.layered_root import PARTS, PLACE, LayeredRoot
+from starverse.node.sandbox.layered_root import PARTS, PLACE, UPPER, LayeredRoot
 from starverse.node.sandbox.sub_ids import NoSubIds, SubIds, find_sub_ids
 
 ABOUT = ".starverse-image.json"
@@ -36,6 +37,8 @@ PASSWD = "passwd"
 """In the run folder: the users where there is one only."""
 PYTHON = "python"
 """In the run folder: starts the host's Python, with our packages where it runs a line of ours."""
+LONE_USER_WRITES = ("root", "home", "opt", "srv", "tmp", "var/tmp", "var/cache", "var/log", "usr/local")
+"""Folders of an image that its one user writes where there is no root; in the store none is writable."""
 _SSHD_PARTS = (("SshdSessionPath", "sshd-session"), ("SshdAuthPath", "sshd-auth"))
 _SSHD_FOLDERS = ("/usr/lib/openssh", "/usr/libexec/openssh", "/usr/libexec", "/usr/lib/ssh")
 _LOADER = "/lib64/ld-linux-x86-64.so.2"
@@ -81,18 +84,41 @@ def ids_of(spec: LaunchSpec) -> SubIds | None:
 def make_layer(spec: LaunchSpec, folder: AllocationFolder, host: HostSetup, owner: int | None) -> None:
     """What has to lie in the folders before the start; of an instance it is there since its first one."""
     layer = _layer(spec, folder)
+    is_new = not (layer / UPPER).is_dir()
     for path, mode in ((folder / PLACE, 0o700), (layer, 0o700), *((layer / part, 0o755) for part in PARTS)):
-        if path.is_dir():
-            continue
-        path.mkdir(mode=mode, parents=True)
-        path.chmod(mode)
-        if owner is not None:
-            os.chown(path, owner, owner)
+        _make_folder(path, mode, owner)
+    if is_new and ids_of(spec) is None:
+        open_to_lone_user(Path(spec.image), layer / UPPER, owner)
     script = folder.run / PYTHON
     script.write_text(_python_script(host))
     script.chmod(0o755)
     user = f"user:x:{INSIDE_UID}:{INSIDE_UID}:user:/root:{_shell(spec.image)}\n"
     (folder.run / PASSWD).write_text(f"{user}root:x:0:0:root:/root:/bin/false\n")
+
+
+def open_to_lone_user(image: Path, upper: Path, owner: int | None) -> None:
+    """Have those of :data:`LONE_USER_WRITES` that the image has writable in a layer that nobody used yet."""
+    for wanted in LONE_USER_WRITES:
+        for part in (*reversed(Path(wanted).parents[:-1]), Path(wanted)):
+            if not stat.S_ISDIR(_mode(image / part)):
+                break  # not in the image, or a link to elsewhere
+            _make_folder(upper / part, 0o755, owner)
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
+
+
+def _make_folder(path: Path, mode: int, owner: int | None) -> None:
+    if path.is_dir():
+        return
+    path.mkdir(mode=mode, parents=True)
+    path.chmod(mode)
+    if owner is not None:
+        os.chown(path, owner, owner)
 
 
 def _layer(spec: LaunchSpec, folder: AllocationFolder) -> Path:
