@@ -10,13 +10,14 @@ from pathlib import Path
 class Benchmark:
     """One measurement: its module, its row in the design's table, and the trace it reads (``""``: none).
 
-    ``trace`` is a path below the folder of traces; it is passed as ``--philly``.
+    ``trace`` is a path below the folder of traces; it is passed as ``option``.
     """
 
     module: str
     number: int
     summary: str
     trace: str = ""
+    option: str = "--philly"
 
     @property
     def name(self) -> str:
@@ -28,10 +29,17 @@ class Benchmark:
             return []
         if data is None or not (data / self.trace).exists():
             return None
-        return ["--philly", str(data / self.trace)]
+        return [self.option, str(data / self.trace)]
 
 
 BENCHMARKS = (
+    Benchmark(
+        "checkpoint_interval",
+        4,
+        "how often to save on reclaimed machines, beside the best interval in hindsight",
+        "spot-traces/preemption",
+        "--preemptions",
+    ),
     Benchmark("checkpoint_engine", 5, "checkpoints: blocking time, restore, torn restores under kill -9"),
     Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
     Benchmark("metering_and_bill", 14, "metering of card-minutes, a bill over all jobs", "philly"),

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     reports: list[Any] = []
     code = 0
     for benchmark in request.chosen or BENCHMARKS:
-        own = {"--philly", "--help", "-h"} & set(request.options)
+        own = {benchmark.option, "--help", "-h"} & set(request.options)
         given = [] if own else benchmark.data_arguments(request.data)
         if given is None:
             sys.stderr.write(f"not run: {benchmark.name} reads {benchmark.trace}; pass --data FOLDER\n")
