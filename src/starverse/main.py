@@ -235,6 +235,7 @@ def serve(config: Config, announce: Callable[[Address], None], clock: Clock | No
         )
         known = KnownServers(me)
         engine = make_engine(config, data, lambda answers: ChannelServer(run.channel_socket, answers, tls))
+        engine.keep_free(config.policy.disk_reserve_mib * MIB)
         clock = clock or SystemClock()
         builder = ProcessBuilder(data / "images")
         stack.callback(builder.close)

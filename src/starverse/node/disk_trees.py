@@ -283,8 +283,7 @@ def _copy_bytes(source: int, there: int, name: str, facts: os.stat_result, path:
     try:
         at, end = 0, facts.st_size
         while at < end:
-            data, hole = _next_data(source, at, end)
-            at = data
+            at, hole = _next_data(source, at, end)
             while at < hole and (piece := os.pread(source, min(PIECE_BYTES, hole - at), at)):
                 at += _write_at(target, piece, at)
             if at < hole:
@@ -298,6 +297,15 @@ def _copy_bytes(source: int, there: int, name: str, facts: os.stat_result, path:
         return at
     finally:
         os.close(target)
+
+
+def data_spans(source: int) -> Iterator[tuple[int, int]]:
+    """Where an open file has bytes that were written: from where on, up to where."""
+    at, end = 0, os.fstat(source).st_size
+    while at < end:
+        start, at = _next_data(source, at, end)
+        if start < at:
+            yield start, at
 
 
 def _next_data(source: int, at: int, end: int) -> tuple[int, int]:

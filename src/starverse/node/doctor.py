@@ -54,7 +54,7 @@ def examine(data: Path, disk: Rates, network: Rates) -> tuple[Finding, ...]:
         probe_cgroups,
         lambda: probe_plugs(_try_in_child),
         lambda: probe_shared_disks(data),
-        probe_block_disks,
+        lambda: probe_block_disks(data),
         lambda: probe_internet(_try_in_child),
         lambda: probe_disk_shares(data, disk),
         lambda: probe_network_shares(network, _try_in_child),

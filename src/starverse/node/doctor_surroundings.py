@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from starverse.node import project_quotas
+from starverse.node.disk_files import has_bytes_at_once
 from starverse.node.findings import Finding, Health
 from starverse.node.limits import device_of, find_cgroups
 from starverse.node.network import pasta
@@ -42,11 +43,16 @@ def probe_plugs(try_in_child: TryInChild) -> Finding:
     return Finding("hot plug", Health.OK, "disks come into running sandboxes and go, read-only ones too")
 
 
-def probe_block_disks() -> Finding:
+def probe_block_disks(data: Path) -> Finding:
     refusal, how = block_disks.refusal(), "by loop devices" if os.geteuid() == 0 else "by fuse2fs"
     if refusal:
         what, _, remedy = refusal.rpartition(": ")
         return Finding("block disks", Health.WARN, f"{what or 'none'}; shared disks work", remedy)
+    if not has_bytes_at_once(_existing(data)):
+        what = f"{how}; the data folder's file system sets no bytes aside for them: together they may fill it"
+        return Finding(
+            "block disks", Health.WARN, what, "keep room for their sizes, or use NFS 4.2, ext4, xfs"
+        )
     return Finding("block disks", Health.OK, f"{how}; one writer by flock, between nodes where it is shared")
 
 

@@ -27,7 +27,15 @@ from starverse.checkpoint.removing import remove_tree
 from starverse.domain.disk_kind import DiskKind
 from starverse.domain.ids import is_uuid
 from starverse.engines.base import DiskTree, DiskUse, EngineUnavailable, StorageFailed
-from starverse.node.disk_files import GIB, InUse, copy_block_file, grow_block_file, make_block_file
+from starverse.node.disk_files import (
+    GIB,
+    InUse,
+    copy_block_file,
+    grow_block_file,
+    make_block_file,
+    require_room,
+    written_bytes,
+)
 from starverse.node.disk_trees import TreeFault, Unfinished, copy_tree, measure
 from starverse.node.project_quotas import change_limit, is_limited, limit_tree
 
@@ -36,9 +44,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class FolderDisks:
-    """The disks of one data folder."""
+    """The disks of one data folder; ``reserve_bytes`` of its storage stay free of block disks."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, reserve_bytes: int = 0) -> None:
+        self.reserve_bytes = reserve_bytes
         self._disks = data / "disks"
         self._snapshots = data / "snapshots"
 
@@ -55,7 +64,7 @@ class FolderDisks:
         place = self._disks / tree.disk_id
         with _in_our_words():
             if tree.kind is DiskKind.BLOCK:
-                grow_block_file(place / BLOCK, tree.gib)
+                grow_block_file(place / BLOCK, tree.gib, self.reserve_bytes)
             else:
                 change_limit(place, tree.gib * GIB)
 
@@ -83,7 +92,7 @@ class FolderDisks:
         place = self._disks / tree.disk_id
         with _in_our_words():
             if tree.kind is DiskKind.BLOCK:
-                return DiskUse((place / BLOCK).stat().st_blocks * 512, None)
+                return DiskUse(written_bytes(place / BLOCK), None)
             try:
                 found = measure(place / SHARED, lambda: time.monotonic() < until)
             except Unfinished:
@@ -102,14 +111,16 @@ class FolderDisks:
         if source is not None:
             if not source.is_dir():
                 raise StorageFailed("the snapshot is not there any more")
+            if tree.kind is DiskKind.BLOCK:
+                require_room(aside, tree.gib, self.reserve_bytes)
             _copy(source, aside, tree.kind)
             if tree.kind is DiskKind.BLOCK:
-                grow_block_file(aside / BLOCK, tree.gib)
+                grow_block_file(aside / BLOCK, tree.gib, self.reserve_bytes)
         elif tree.kind is DiskKind.SHARED:
             (aside / SHARED).mkdir(mode=0o755)
         else:
             owner = tree.unix_uid or 0  # without root it is served in a namespace where our user is 0
-            make_block_file(aside / BLOCK, tree.gib, owner)
+            make_block_file(aside / BLOCK, tree.gib, owner, self.reserve_bytes)
         if tree.unix_uid is not None:
             inner = aside / (SHARED if tree.kind is DiskKind.SHARED else BLOCK)
             os.chown(inner, tree.unix_uid, tree.unix_uid, follow_symlinks=False)

@@ -87,6 +87,10 @@ class FolderEngine(ABC):
     def disks(self) -> DiskStore:
         return self._disks
 
+    def keep_free(self, reserve_bytes: int) -> None:
+        """Before :meth:`start`: how much of the data folder's storage no block disk may take."""
+        self._disks.reserve_bytes = reserve_bytes
+
     def start(self) -> None:
         """Make the folders, open the channel; launchers of an earlier server connect by themselves."""
         self._make_folders()
