@@ -64,7 +64,7 @@ def grow_block_file(path: Path, gib: int, reserve_bytes: int = 0) -> None:
 
 
 def copy_block_file(source: Path, target: Path) -> int:
-    """Copy a file that nobody has, what was never written as holes; the bytes stored. Raises :class:`InUse`."""
+    """Copy a file that nobody has, holes where nothing was written; the bytes stored. Raises :class:`InUse`."""
     with _alone(source) as descriptor:
         copy_open_file(descriptor, target)
     return target.stat().st_blocks * 512
@@ -118,8 +118,8 @@ def _have_all(descriptor: int, size: int, reserve_bytes: int) -> None:
 def _refuse(size: int, more: int, room: int) -> None:
     if more > room:
         raise TreeFault(
-            f"a block disk of {size // GIB} GiB has all its bytes from the beginning, and the platform's storage"
-            f" has {max(0, room) // MIB} MiB for it beside the operator's reserve"
+            f"a block disk of {size // GIB} GiB has all its bytes from the beginning, and the platform's"
+            f" storage has {max(0, room) // MIB} MiB for it beside the operator's reserve"
         )
 
 
