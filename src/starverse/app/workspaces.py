@@ -64,9 +64,9 @@ class OpenFile:
         self.is_folder = stat.S_ISDIR(status.st_mode)
         self.bytes = status.st_size
         self.name = (beneath.clean_parts(path) or ["folder"])[-1]
-        if self.is_folder and os.geteuid() != 0:
+        if self.is_folder:
             try:
-                _require_own(self._descriptor, "")
+                _require_packable(self._descriptor, "")
             except BaseException:
                 self._stack.close()
                 raise
@@ -166,11 +166,15 @@ class NewFile:
         self._stack.__exit__(type(error), error, error.__traceback__)
 
 
-def _require_own(folder: int, prefix: str) -> None:
-    """Raises :class:`Conflict` for what could not be packed: without it a copy would look whole."""
+def _require_packable(folder: int, prefix: str) -> None:
+    """Before the first byte, which says that all went well: raises :class:`Conflict` for what may not be
+    read (without it a copy would look whole), :class:`TooLarge` for too many levels."""
+    looked_at = ("folder",) if os.geteuid() == 0 else ("file", "folder")
     for entry in beneath.list_entries(folder, prefix):
-        if entry.kind not in ("file", "folder"):
+        if entry.kind not in looked_at:
             continue
+        if entry.kind == "folder" and entry.path.count("/") >= DEPTH_MAX:
+            raise _too_deep()
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             opened = os.open(entry.path.rpartition("/")[2], flags, dir_fd=folder)
@@ -179,10 +183,14 @@ def _require_own(folder: int, prefix: str) -> None:
         except OSError:
             continue  # gone, or replaced, meanwhile
         try:
-            if entry.kind == "folder" and entry.path.count("/") < DEPTH_MAX:
-                _require_own(opened, entry.path)
+            if stat.S_ISDIR(os.fstat(opened).st_mode):
+                _require_packable(opened, entry.path)
         finally:
             os.close(opened)
+
+
+def _too_deep() -> TooLarge:
+    return TooLarge(f"The folder has more than {DEPTH_MAX} levels; copy a folder further down.")
 
 
 def _tar_folder(descriptor: int, prefix: str) -> Iterator[bytes]:
@@ -207,7 +215,7 @@ def _tar_opened(folder: int, name: str, info: tarfile.TarInfo) -> Iterator[bytes
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
             if info.name.count("/") >= DEPTH_MAX:
-                raise TooLarge(f"The folder has more than {DEPTH_MAX} levels; copy a folder further down.")
+                raise _too_deep()  # it was not when it was opened
             info.type, info.mode = tarfile.DIRTYPE, 0o755
             yield info.tobuf(tarfile.PAX_FORMAT, errors="surrogateescape")
             yield from _tar_folder(descriptor, info.name)

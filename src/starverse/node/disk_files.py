@@ -64,7 +64,7 @@ def grow_block_file(path: Path, gib: int, reserve_bytes: int = 0) -> None:
 
 
 def copy_block_file(source: Path, target: Path) -> int:
-    """Copy a file that nobody has, holes where nothing was written; the bytes stored. Raises :class:`InUse`."""
+    """Copy a file that nobody has, the rest as holes; the bytes stored. Raises :class:`InUse`."""
     with _alone(source) as descriptor:
         copy_open_file(descriptor, target)
     return target.stat().st_blocks * 512

@@ -146,3 +146,12 @@ def test_what_was_not_finished_leaves_nothing(root: Path) -> None:
         raise RuntimeError("the sender is gone")
     assert not (root / "half.txt").exists()
     assert not [path for path in root.parent.iterdir() if path.name.startswith(".incoming")]
+
+
+def test_too_many_levels_are_refused_before_the_first_byte(root: Path) -> None:
+    (root / "/".join("d" * 90)).mkdir(parents=True)
+    below = root / "/".join("d" * 90) / "/".join("e" * 20)
+    below.mkdir(parents=True)
+    with pytest.raises(TooLarge, match="more than 100 levels"):
+        OpenFile(Workspace(root, None), "")
+    assert read(root, "/".join("d" * 50))
