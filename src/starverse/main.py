@@ -43,6 +43,7 @@ from starverse.gateway.inside import Inside
 from starverse.gateway.rooms import Rooms
 from starverse.gateway.serving import Gateway
 from starverse.http.app import make_app
+from starverse.http.refused_sockets import RefusedSockets
 from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer, TlsSettings
 from starverse.node.disk_trees import copy_tree
@@ -402,6 +403,7 @@ def http_settings(app: object, trusted_proxies: str) -> uvicorn.Config:
     """How HTTP is served. Whom ``X-Forwarded-For`` names is believed from the trusted proxies only."""
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
+        ws=RefusedSockets,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=3,

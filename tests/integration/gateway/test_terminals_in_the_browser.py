@@ -121,7 +121,9 @@ def refusal(api: str, token: str | None, path: str = "digits/terminal", **more: 
     return answer.status_code, json.loads(answer.body or b"{}").get("code", "")
 
 
-def test_who_may_not_gets_no_terminal(site: GatewaySite, api: str, wang: Visitor) -> None:
+def test_who_may_not_gets_no_terminal(
+    site: GatewaySite, api: str, wang: Visitor, caplog: pytest.LogCaptureFixture
+) -> None:
     token = token_of(site, wang.who)
     li = site.world.team("li")
     assert refusal(api, None) == (401, "unauthenticated")
@@ -132,6 +134,7 @@ def test_who_may_not_gets_no_terminal(site: GatewaySite, api: str, wang: Visitor
     assert refusal(api, token, "digits/terminal?team=nobody") == (404, "not_found")
     for origin in ("http://evil.example", "null", api.replace("http:", "https:")):
         assert refusal(api, token, origin=origin) == (403, "forbidden"), origin
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
     with opened(api, token, origin=api) as socket:
         socket.send(b"echo o''k\n")
         read_until(socket, b"ok\r\n")
