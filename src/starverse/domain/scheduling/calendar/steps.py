@@ -15,7 +15,7 @@ import numpy.typing as npt
 Seconds = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-BLOCK = 1024
+BLOCK = 64
 """Change points a block is split into; it holds up to twice as many."""
 _FIRST = -(2**62)
 
@@ -77,86 +77,75 @@ class StepFunction:
         return int(found)
 
     def first_below(self, limit: int, seconds: int, not_before: int, not_after: int) -> int | None:
-        """The earliest start from ``not_before`` on of ``seconds`` at or below ``limit``.
+        """The earliest start of ``seconds`` at or below ``limit`` within ``[not_before, not_after)``.
 
-        They end at ``not_after`` at the latest; ``None`` where there are none. Looks at twice as much each
-        time, so what is near is found at once.
+        ``None`` where there is none.
         """
-        at, blocks = not_before, 4
-        while at + seconds <= not_after:
-            block = self._locate(at)[0]
-            if self._lows[block] > limit:
-                later = np.flatnonzero(self._lows[block:] <= limit)
-                if not len(later):
-                    return None
-                block += int(later[0])
-                at = max(at, int(self._firsts[block]))
-                if at + seconds > not_after:
-                    return None
-            ahead = block + blocks
-            until = int(self._firsts[ahead]) if ahead < len(self._firsts) else not_after
-            until = min(max(until, at + seconds), not_after)
-            starts, ends = self._gaps(limit, at, until)
+        for starts, ends in self._gaps(limit, seconds, not_before, not_after, earliest=True):
             long_enough = np.flatnonzero(ends - starts >= seconds)
             if len(long_enough):
                 return int(starts[long_enough[0]])
-            at = int(starts[-1]) if len(ends) and ends[-1] == until else until
-            if until == not_after:
-                return None
-            blocks *= 2
         return None
 
     def last_below(self, limit: int, seconds: int, not_before: int, not_after: int) -> int | None:
-        """The latest such start; looks through all of ``[not_before, not_after)``."""
-        if not_before + seconds > not_after:
-            return None
-        starts, ends = self._gaps(limit, not_before, not_after)
-        long_enough = np.flatnonzero(ends - starts >= seconds)
-        return int(ends[long_enough[-1]]) - seconds if len(long_enough) else None
-
-    def spans(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """``(start, end, level)`` of each constant piece of ``[start, end)``, in order."""
-        block, index = self._locate(start)
-        at = start
-        while at < end:
-            level = int(self._levels[block][index] + self._offsets[block])
-            index += 1
-            if index == len(self._times[block]):
-                block, index = block + 1, 0
-            following = int(self._times[block][index]) if block < len(self._times) else end
-            yield at, min(following, end), level
-            at = following
+        """The latest such start."""
+        for starts, ends in self._gaps(limit, seconds, not_before, not_after, earliest=False):
+            long_enough = np.flatnonzero(ends - starts >= seconds)
+            if len(long_enough):
+                return int(ends[long_enough[-1]]) - seconds
+        return None
 
     @property
     def points(self) -> int:
         """How many change points are kept."""
         return sum(len(times) for times in self._times)
 
-    def _gaps(self, limit: int, start: int, end: int) -> tuple[Seconds, Seconds]:
-        """Starts and ends of all maximal runs at or below ``limit`` within ``[start, end)``, in order.
+    def _gaps(
+        self, limit: int, seconds: int, start: int, end: int, *, earliest: bool
+    ) -> Iterator[tuple[Seconds, Seconds]]:
+        """Starts and ends of runs at or below ``limit`` in ``[start, end)``, in order of search.
 
-        A block that lies wholly at or below the limit, or wholly above, counts as one point.
+        All that may be ``seconds`` long are among them. A run lies between points above the limit of two
+        neighbours among the blocks that have one (the outermost count as such), or inside one. Only where
+        two neighbours span ``seconds`` together are their points looked at; in batches that grow.
         """
+        if start + seconds > end:
+            return
         first, last = self._locate(start)[0], self._locate(end - 1)[0]
-        all_below = (self._peaks[first : last + 1] <= limit).tolist()
-        all_above = (self._lows[first : last + 1] > limit).tolist()
-        times: list[Seconds] = []
-        flags: list[Flags] = []
-        for index, (below, above) in enumerate(zip(all_below, all_above, strict=True)):
-            block = first + index
-            if below or above:
-                times.append(self._times[block][:1])
-                flags.append(np.array([below]))
-            else:
-                times.append(self._times[block])
-                flags.append(self._levels[block] <= limit - self._offsets[block])
-        at, low = np.concatenate(times), np.concatenate(flags)
-        edges = np.flatnonzero(low[1:] != low[:-1]) + 1
-        turns = at[edges]
+        marked = self._peaks[first : last + 1] > limit
+        marked[0] = marked[-1] = True
+        blocks = np.flatnonzero(marked) + first
+        if len(blocks) == 1:
+            yield self._runs(limit, [first], start, end)
+            return
+        begins = np.maximum(self._firsts[blocks[:-1]], start)
+        following = blocks[1:] + 1
+        stops = np.where(following > last, end, self._firsts[np.minimum(following, last)])
+        pairs = np.flatnonzero(stops - begins >= seconds)
+        in_order = pairs if earliest else pairs[::-1]
+        at, width = 0, 4
+        while at < len(in_order):
+            batch = _unbroken(in_order[at : at + width])
+            at, width = at + len(batch), 2 * width
+            low, high = sorted((int(batch[0]), int(batch[-1])))
+            whole = blocks[low : high + 2]
+            between = whole[:-1][np.diff(whole) > 1] + 1
+            yield self._runs(limit, np.union1d(whole, between).tolist(), start, end)
+
+    def _runs(self, limit: int, blocks: list[int], start: int, end: int) -> tuple[Seconds, Seconds]:
+        """Starts and ends of the runs at or below ``limit`` in these blocks, of ``[start, end)``.
+
+        Blocks left out between two of them lie at or below the limit, as the one after which they come.
+        """
+        flags = [self._levels[block] <= limit - self._offsets[block] for block in blocks]
+        at, low = np.concatenate([self._times[block] for block in blocks]), np.concatenate(flags)
+        turns = at[np.flatnonzero(low[1:] != low[:-1]) + 1]
         if low[0]:
-            turns = np.concatenate((np.array([_FIRST], np.int64), turns))
+            turns = np.concatenate((at[:1], turns))
         if low[-1]:
-            turns = np.concatenate((turns, np.array([end], np.int64)))
+            after = blocks[-1] + 1
+            close = self._firsts[after] if after < len(self._firsts) else end
+            turns = np.concatenate((turns, np.array([close], np.int64)))
         starts, ends = np.maximum(turns[0::2], start), np.minimum(turns[1::2], end)
         inside = starts < ends
         return starts[inside], ends[inside]
@@ -216,3 +205,9 @@ class StepFunction:
         if not index:
             self._firsts[block] = self._times[block][0]
         self._measure(block)
+
+
+def _unbroken(numbers: Seconds) -> Seconds:
+    """The first of these up to where one does not neighbour the one before."""
+    breaks = np.flatnonzero(np.abs(np.diff(numbers)) != 1)
+    return numbers[: int(breaks[0]) + 1] if len(breaks) else numbers
