@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
+from starverse.engines.fake import FakeRun
 from starverse.testing.http_sites import PASSWORD, PREFIX, Person, Site
 
 NEXT = shipped_price_book_text().replace("2026-03-01T00:00:00+08:00", "2026-04-01T00:00:00+08:00")
@@ -88,6 +89,26 @@ def test_a_disabled_account_is_out_at_once(site: Site, operator: Person) -> None
     assert site.client().post(f"{PREFIX}/sessions", json=login).status_code == 401
     login["password"] = "another long password"
     assert site.client().post(f"{PREFIX}/sessions", json=login).status_code == 201
+
+
+def test_what_a_disabled_account_runs_stops_and_others_go_on(site: Site, operator: Person) -> None:
+    wang, li = site.register(), site.register("li@example.org")
+    site.world.plan("box", FakeRun(run_seconds=float("inf")))
+    for person in (wang, li):
+        person.post("/instances", {"card": "rtx4090", "name": "box"})
+    site.world.run(5)
+    number = li.get("/instances/box")["number"]
+    operator.client.patch(f"{PREFIX}/admin/accounts/{wang.email}", json={"disabled": True})
+    site.world.run(60)
+    stopped = operator.get("/instances/1")
+    assert (stopped["state"], stopped["message"]) == (
+        "stopped",
+        "its account was disabled by operator@localhost",
+    )
+    assert li.get("/instances/box")["state"] == "running"
+    operator.post(f"/instances/{number}:stop", status=202)
+    site.world.run(60)
+    assert li.get("/instances/box")["state"] == "stopped"
 
 
 def test_nobody_takes_their_own_rights_away(operator: Person) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection
 
+from starverse.app.disabled_accounts import end_work
 from starverse.app.etags import require_version
 from starverse.app.gifts import Gift, give_credit
 from starverse.app.idempotency import Once, claim
@@ -94,7 +95,8 @@ def change_account(
 ) -> Account:
     """Change an account; ``version`` is the one that was read (``None``: whatever it is now).
 
-    Signing someone out follows a new password and a disabled account. Nobody takes their own rights away.
+    Signing someone out follows a new password and a disabled account, whose instances and jobs end as well.
+    Nobody takes their own rights away.
     """
     new_hash = None
     if change.password is not None:
@@ -128,7 +130,10 @@ def change_account(
             now, "account", account.id, "changed", "", f"{said}, by {identity.email}", account_id=account.id
         )
         record(connection, event)
-        return _account(connection, email)
+        changed = _account(connection, email)
+    if change.disabled:
+        end_work(platform, changed.id, f"its account was disabled by {identity.email}")
+    return changed
 
 
 def list_teams(

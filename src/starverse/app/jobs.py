@@ -23,7 +23,7 @@ from starverse.db import allocations, events, jobs, teams, workspaces
 from starverse.db.events import Event
 from starverse.db.statements import in_chunks
 from starverse.domain.errors import Conflict, FieldFault, Invalid, NotFound
-from starverse.domain.ids import is_uuid, parse_job_number
+from starverse.domain.ids import AccountId, is_uuid, parse_job_number
 from starverse.domain.workloads.reasons import JobEndReason, WaitReason
 from starverse.domain.workloads.records import Allocation, Job
 from starverse.domain.workloads.states import ENDED_JOB_STATES, AllocationState, JobState
@@ -115,30 +115,31 @@ def cancel(platform: Platform, identity: Identity, ref: str) -> JobView:
         raise Conflict(f"job {ref} has ended already: {found[0].state.value}")
     cancelled = 0
     for some in in_chunks(alive, CANCEL_BATCH):
-        cancelled += platform.database.write_retrying(partial(_cancel_some, platform, identity, some))
+        who = f"cancelled by {identity.email}"
+        act = partial(cancel_some, platform, who, identity.account_id, some)
+        cancelled += platform.database.write_retrying(act)
         platform.wakeups.wake("observe", "schedule")
     if not cancelled:
         raise Conflict(f"job {ref} ended at this moment")
     return job_views.one(platform, alive[0]) if len(found) == 1 else get(platform, identity, ref)
 
 
-def _cancel_some(
-    platform: Platform, identity: Identity, job_ids: Sequence[str], connection: Connection
+def cancel_some(
+    platform: Platform, who: str, account_id: AccountId | None, job_ids: Sequence[str], connection: Connection
 ) -> int:
-    """Cancel those that have not ended; how many. A batch is short, so nobody waits long to write."""
+    """Cancel those that have not ended; how many. A batch is short, so nobody waits long to write.
+
+    ``who`` is told of each, ``account_id`` is whose wish it was.
+    """
     now = platform.clock.now()
     alive = [job for job in jobs.get_many(connection, job_ids).values() if job.state not in ENDED_JOB_STATES]
     runs = allocations.of_jobs(connection, [job.id for job in alive])
-    who = f"cancelled by {identity.email}"
     for job in alive:
         open_run = next((run for run in runs[job.id] if run.open), None)
         cancel_one(connection, job, open_run, who, now)
     events.record(
         connection,
-        *(
-            Event(now, "job", job.id, "cancel", "cancelled", who, job.team_id, identity.account_id)
-            for job in alive
-        ),
+        *(Event(now, "job", job.id, "cancel", "cancelled", who, job.team_id, account_id) for job in alive),
     )
     return len(alive)
 

@@ -124,7 +124,8 @@ def change_account(
     version: VersionDep,
     response: Response,
 ) -> AdminAccountOut:
-    """Change member class, rights or password; a new password or ``disabled`` signs the account out."""
+    """Change member class, rights or password; a new password or ``disabled`` signs the account out;
+    what a disabled one started stops: instances keep files and disks."""
     change = AccountChange(body.member, body.disabled, body.operator, body.password)
     account = admin_accounts.change_account(platform, identity, email, change, version)
     _tag(response, account)

@@ -112,7 +112,9 @@ def account_ls(session: Session) -> None:
 @click.argument("email")
 @click.option("--member", metavar="CLASS", help="Member class of the price book, such as edu.")
 @click.option("--no-member", is_flag=True, help="Take the member class away.")
-@click.option("--disabled/--enabled", default=None, help="Whether it may sign in.")
+@click.option(
+    "--disabled/--enabled", default=None, help="Whether it may sign in; what a disabled one runs stops."
+)
 @click.option("--operator/--no-operator", default=None)
 @click.option("--password", "new_password", is_flag=True, help="Ask for a new password.")
 @yes_option()
@@ -135,7 +137,7 @@ def account_set(
     if not changes:
         raise click.UsageError("say what to change, such as --member edu")
     if disabled:
-        session.confirm(f"Disable {email}?", yes=yes)
+        session.confirm(f"Disable {email}, and stop its instances and jobs?", yes=yes)
     _tell_account(session, session.client().admin.set_account(email, changes))
 
 
