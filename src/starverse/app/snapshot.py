@@ -149,6 +149,7 @@ class _Reader:
             array_group=None if job.array_index is None else str(job.number),
             array_running_max=spec.array.running_max if spec.array else None,
             at_once=spec.at_once and not job.attempts,
+            script=spec.name,
         )
 
     def _blocked(
@@ -289,6 +290,7 @@ def _running_one(
         reclaimed_for=JobId(a.notice_for) if a.notice_for else None,
         requeue=job.spec.requeue,
         array_group=None if job.array_index is None else str(job.number),
+        script=job.spec.name,
     )
 
 

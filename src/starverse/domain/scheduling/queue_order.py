@@ -72,6 +72,16 @@ class ClaimQueue:
         return (self._usage.get(team, 0.0), head.submitted_at, head.job_id, team)
 
 
+def short_first(waited_seconds: float, bound_seconds: float, card_seconds: float) -> tuple[bool, float]:
+    """Sort key of the order without oracle run times: the smallest expected work first, with a bound.
+
+    Who has waited for the bound goes before all others, the longest wait first; else the fewest expected
+    card-seconds (:class:`~starverse.domain.scheduling.run_times.RunTimes`) go first.
+    """
+    overdue = waited_seconds >= bound_seconds
+    return (not overdue, -waited_seconds if overdue else card_seconds)
+
+
 def _by_time(job: WaitingJob) -> tuple[datetime, JobId]:
     return (job.submitted_at, job.job_id)
 

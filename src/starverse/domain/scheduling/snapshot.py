@@ -138,7 +138,8 @@ class RunningAllocation:
     ``member_factor`` turns the price of the pool into the rate this account pays. ``expected_end_at`` is
     placed + time limit (``None``: without an end). ``notice_deadline`` is set once a notice was given:
     it is coming free and is never reclaimed again; ``reclaimed_for`` names the job that the cards are
-    promised to. ``array_group`` is shared by all tasks of one array.
+    promised to. ``array_group`` is shared by all tasks of one array. ``script`` is the job's name: what its
+    run time is told by.
     """
 
     id: AllocationId
@@ -157,6 +158,7 @@ class RunningAllocation:
     reclaimed_for: JobId | None = None
     requeue: bool = True
     array_group: str | None = None
+    script: str = ""
 
     @property
     def claim(self) -> Claim:
@@ -193,7 +195,7 @@ class WaitingJob:
     job's ``--price-max``, or ``None``. ``bid_rank`` orders spot: the bid, or the list price where there
     is none. ``promised_at`` is set once cards were reclaimed in its name since it last queued: it goes
     first in its claim class. ``array_running_max`` ``None``: no limit. ``at_once``: it waits for nothing but
-    cards that are coming free for it; else it is refused.
+    cards that are coming free for it; else it is refused. ``script`` is its name, to tell its run time by.
     """
 
     job_id: JobId
@@ -211,6 +213,7 @@ class WaitingJob:
     array_group: str | None = None
     array_running_max: int | None = None
     at_once: bool = False
+    script: str = ""
 
     @property
     def claim(self) -> Claim:
