@@ -16,11 +16,13 @@ from starverse.domain.catalog.image_builds import BuildOrder, BuildResult
 from starverse.domain.catalog.image_recipes import Recipe, read_recipe
 from starverse.domain.catalog.image_trees import tree_digest
 from starverse.domain.catalog.images import ImageKind
+from starverse.node.disk_trees import measure
 from starverse.node.host_setup import find_python_folders
 from starverse.node.images import conda, configuration, layers, oci, trees, venv
 from starverse.node.images.merging import Owners, merge
 from starverse.node.images.places import BuildFolder, Seal, Store
 from starverse.node.images.sandbox import BuildFailed, Room
+from starverse.node.sandbox.layered_root import UPPER
 from starverse.node.sandbox.oci_root import is_root_image
 
 MIB = 1024**2
@@ -51,12 +53,13 @@ def build(store: Store, folder: BuildFolder, order: BuildOrder) -> BuildResult:
     if not any(tree.iterdir()):
         raise BuildFailed("there is nothing in it")
     try:
-        entries = trees.scan(tree)
+        entries = trees.scan(tree, order.bytes_max)
     except trees.OddEntry as error:
         raise BuildFailed(f"{error} is neither a file, a folder nor a link") from error
+    except trees.LargeEntry as error:
+        most = f"{order.bytes_max // MIB} MiB"
+        raise BuildFailed(f"with {error} it is larger than the {most} kept of one; holes count") from error
     size = sum(entry.bytes for entry in entries)
-    if size > order.bytes_max:
-        raise BuildFailed(f"it has {size // MIB} MiB; at most {order.bytes_max // MIB} MiB are kept of one")
     said = obstacle()
     if said:
         raise BuildFailed(said)
@@ -72,6 +75,8 @@ def _fill(
     """Fill the tree by the recipe; the version of the Python in it, and what it holds."""
     if recipe.kind is ImageKind.OCI and recipe.instance:
         (_, image), (_, home) = order.layers
+        if measure(Path(home) / UPPER).bytes > order.bytes_max:
+            raise BuildFailed(f"what was written has more than the {order.bytes_max // MIB} MiB kept of one")
         owners = Owners(order.layer_owner, order.sub_ids_first)
         merge(Path(image), Path(home), folder.path, tree, owners)
         return "", Store(folder.path.parent).contents(Path(image))

@@ -7,8 +7,10 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from starverse.checkpoint.beneath import open_beneath
+from starverse.node.disk_trees import data_spans
 from starverse.node.images.sandbox import BuildFailed
 
 LEFT_OUT = frozenset({"./.cache"})
@@ -48,8 +50,9 @@ def copy_layer(source: Path, target: Path, rules: CopyRules) -> None:
                 if entry.is_dir(follow_symlinks=False):
                     waiting += [path] if path not in LEFT_OUT else []
                 else:
+                    _check(copied + _size_of(entry), rules, path)
                     copied += _copy(opened.number, entry, target / path, rules)
-                    _check(copied, rules)
+                    _check(copied, rules, path)
         _give(target / here, rules)
 
 
@@ -62,9 +65,8 @@ def _copy(folder: int, entry: os.DirEntry[str], place: Path, rules: CopyRules) -
         handle = os.open(
             entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
         )
-        with os.fdopen(handle, "rb") as reader, place.open("xb") as writer:
-            while piece := reader.read(PIECE_BYTES):
-                size += writer.write(piece)
+        with os.fdopen(handle, "rb"), place.open("xb") as writer:
+            size = _copy_data(handle, writer, rules, entry.name)
         place.chmod(rules.mode(program=bool(mode & stat.S_IXUSR)))
     else:
         return 0
@@ -72,14 +74,32 @@ def _copy(folder: int, entry: os.DirEntry[str], place: Path, rules: CopyRules) -
     return size
 
 
+def _copy_data(source: int, writer: BinaryIO, rules: CopyRules, name: str) -> int:
+    """What an open file holds, its holes as holes; its bytes with them."""
+    size = os.fstat(source).st_size
+    for start, end in data_spans(source):
+        at = start
+        while at < end and (piece := os.pread(source, min(PIECE_BYTES, end - at), at)):
+            writer.seek(at)
+            at += writer.write(piece)
+            _check(at, rules, name)
+    writer.truncate(size)
+    return size
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    return entry.stat(follow_symlinks=False).st_size if entry.is_file(follow_symlinks=False) else 0
+
+
 def _give(place: Path, rules: CopyRules) -> None:
     if rules.owner is not None:
         os.chown(place, rules.owner, rules.owner, follow_symlinks=False)
 
 
-def _check(copied: int, rules: CopyRules) -> None:
+def _check(copied: int, rules: CopyRules, path: str) -> None:
     if rules.bytes_max is not None and copied > rules.bytes_max:
-        raise BuildFailed(f"it is larger than the {rules.bytes_max // 1024**2} MiB kept of one image")
+        most = f"{rules.bytes_max // 1024**2} MiB"
+        raise BuildFailed(f"with {ascii(path[-200:])} it is larger than the {most} kept of one; holes count")
     said = rules.obstacle()
     if said:
         raise BuildFailed(said)

@@ -17,13 +17,18 @@ class OddEntry(Exception):
     """Neither a file, a folder nor a link; the text is its path."""
 
 
-def scan(root: Path) -> tuple[Entry, ...]:
-    """Every file and link below ``root``, hashed, no link followed; raises :class:`OddEntry`."""
-    return tuple(_scan(root))
+class LargeEntry(Exception):
+    """The file with which a tree is larger than was allowed; the text is its path."""
 
 
-def _scan(root: Path) -> Iterator[Entry]:
-    waiting = [""]
+def scan(root: Path, bytes_max: int | None = None) -> tuple[Entry, ...]:
+    """Every file and link below ``root``, hashed, no link followed; raises :class:`OddEntry`, and
+    :class:`LargeEntry` before what is over ``bytes_max`` is read: a hole is read for as long as bytes."""
+    return tuple(_scan(root, bytes_max))
+
+
+def _scan(root: Path, bytes_max: int | None) -> Iterator[Entry]:
+    waiting, seen = [""], 0
     while waiting:
         here = waiting.pop()
         with os.scandir(root / here) as found:
@@ -36,6 +41,9 @@ def _scan(root: Path) -> Iterator[Entry]:
                     target = os.fsencode(os.readlink(item.path))  # noqa: PTH115
                     yield Entry(path, EntryKind.LINK, len(target), hashlib.sha256(target).hexdigest())
                 elif stat.S_ISREG(status.st_mode):
+                    seen += status.st_size
+                    if bytes_max is not None and seen > bytes_max:
+                        raise LargeEntry(ascii(path))
                     kind = EntryKind.PROGRAM if status.st_mode & 0o111 else EntryKind.FILE
                     size, digest = hash_file(item.path)
                     yield Entry(path, kind, size, digest)
