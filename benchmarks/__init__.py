@@ -41,6 +41,8 @@ BENCHMARKS = (
         "--preemptions",
     ),
     Benchmark("checkpoint_engine", 5, "checkpoints: blocking time, restore, torn restores under kill -9"),
+    Benchmark("placement", 6, "cards allocated at 100 % arrivals beside published FGD", "openb", "--openb"),
+    Benchmark("placement_speed", 7, "placement: decisions a second on 1,213 and 4,278 nodes", "openb", "--openb"),
     Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
     Benchmark("metering_and_bill", 14, "metering of card-minutes, a bill over all jobs", "philly"),
     Benchmark("starts", 15, "start, reclaim, and what the control plane adds, on the local engine"),

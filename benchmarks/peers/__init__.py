@@ -1,0 +1,1 @@
+"""What the product is measured beside: published rules, each with its source, and bounds."""
