@@ -38,7 +38,7 @@ _ENDS_AT_ONCE = {
     WaitReason.NO_CARDS: JobEndReason.NO_CARDS,
     WaitReason.NO_MONEY: JobEndReason.NO_MONEY,
     WaitReason.PRICE_ABOVE_MAX: JobEndReason.NO_CARDS,
-    WaitReason.DISK_RESERVE: JobEndReason.NO_CARDS,
+    WaitReason.DISK_RESERVE: JobEndReason.DISK_RESERVE,
 }
 """What ends a job that starts at once or not at all; a pause after a lost race is no reason."""
 

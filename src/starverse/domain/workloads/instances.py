@@ -65,6 +65,7 @@ class InstanceReason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     NO_MONEY = "no_money"
     NO_CARDS = "no_cards"
+    DISK_RESERVE = "disk_reserve"
     DISK_IN_USE = "disk_in_use"
     START_FAILED = "start_failed"
     TIME_LIMIT = "time_limit"
@@ -213,6 +214,7 @@ _REASONS: Mapping[EndCause, InstanceReason] = {
 _REFUSALS: Mapping[JobEndReason, InstanceReason] = {
     JobEndReason.NO_CARDS: InstanceReason.NO_CARDS,
     JobEndReason.NO_MONEY: InstanceReason.NO_MONEY,
+    JobEndReason.DISK_RESERVE: InstanceReason.DISK_RESERVE,
     JobEndReason.DISK_IN_USE: InstanceReason.DISK_IN_USE,
     JobEndReason.CANCELLED: InstanceReason.ASKED,
 }

@@ -76,4 +76,5 @@ class JobEndReason(StrEnum):
     START_FAILED = "start_failed"
     NO_CARDS = "no_cards"
     NO_MONEY = "no_money"
+    DISK_RESERVE = "disk_reserve"
     DISK_IN_USE = "disk_in_use"

@@ -99,7 +99,7 @@ def _give(place: Path, rules: CopyRules) -> None:
 def _check(copied: int, rules: CopyRules, path: str) -> None:
     if rules.bytes_max is not None and copied > rules.bytes_max:
         most = f"{rules.bytes_max // 1024**2} MiB"
-        raise BuildFailed(f"with {ascii(path[-200:])} it is larger than the {most} kept of one; holes count")
+        raise BuildFailed(f"with {path[-200:]!a} it is larger than the {most} kept of one; holes count")
     said = rules.obstacle()
     if said:
         raise BuildFailed(said)

@@ -13,6 +13,7 @@ from starverse.domain.scheduling.decision import Decision, Wait
 from starverse.domain.scheduling.linter import lint
 from starverse.domain.scheduling.snapshot import Blocked, Never, NodeState, Pool, Snapshot
 from starverse.domain.tariff import Tariff
+from starverse.domain.workloads.instances import InstanceReason, reason_of_refusal
 from starverse.domain.workloads.reasons import JobEndReason, WaitReason
 from starverse.testing.snapshots import NOW, a_job, a_node, a_share, all_linked, an_allocation, at
 
@@ -377,6 +378,13 @@ def test_it_waits_for_cards_that_lower_claims_give_back_for_it() -> None:
     decision = decided(Snapshot(EIGHT, (spot,), (replace(a_job("a", 2), at_once=True),)))
     assert decision.refusals == () and [r.for_job_id for r in decision.reclaims] == ["a"]
     assert wait(decision, "a").reason is WaitReason.NO_CARDS
+
+
+def test_a_disk_down_to_its_reserve_is_a_reason_of_its_own() -> None:
+    full = Blocked(WaitReason.DISK_RESERVE, "down to its reserve")
+    decision = decided(Snapshot(EIGHT, (), (replace(a_job("a", 1), at_once=True, blocked=full),)))
+    assert [refusal.reason for refusal in decision.refusals] == [JobEndReason.DISK_RESERVE]
+    assert reason_of_refusal(JobEndReason.DISK_RESERVE.value) is InstanceReason.DISK_RESERVE
 
 
 def test_a_pause_after_a_lost_race_ends_nothing_that_starts_at_once() -> None:
