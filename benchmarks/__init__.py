@@ -42,8 +42,19 @@ BENCHMARKS = (
     ),
     Benchmark("checkpoint_engine", 5, "checkpoints: blocking time, restore, torn restores under kill -9"),
     Benchmark("placement", 6, "cards allocated at 100 % arrivals beside published FGD", "openb", "--openb"),
-    Benchmark("placement_speed", 7, "placement: decisions a second on 1,213 and 4,278 nodes", "openb", "--openb"),
+    Benchmark(
+        "placement_speed", 7, "placement: decisions a second on 1,213 and 4,278 nodes", "openb", "--openb"
+    ),
+    Benchmark("calendar", 12, "a million bookings: admission, PostgreSQL, the linear bound", "philly"),
     Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
+    Benchmark("forecast", 10, "free cards 1 to 72 hours ahead beside naive methods", "helios", "--helios"),
+    Benchmark(
+        "heat_map",
+        11,
+        "P(N cards free together) 1 to 72 hours ahead: skill, calibration, speed",
+        "spot-traces/availability",
+        "--traces",
+    ),
     Benchmark("metering_and_bill", 14, "metering of card-minutes, a bill over all jobs", "philly"),
     Benchmark("starts", 15, "start, reclaim, and what the control plane adds, on the local engine"),
     Benchmark("instances_in_a_row", 15, "instances launched, signed in to, stopped; what they leave behind"),
