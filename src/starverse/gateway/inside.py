@@ -67,7 +67,7 @@ class Inside:
             )
         except (OSError, asyncssh.Error) as error:
             stream.close()
-            raise Unreachable("The instance does not take connections right now; try again.") from error
+            raise Unreachable(_why_not(error)) from error
         watch.lost = lost
         return connection
 
@@ -83,6 +83,19 @@ class Inside:
 
     def close(self) -> None:
         self._openers.shutdown(wait=False, cancel_futures=True)
+
+
+def _why_not(error: Exception) -> str:
+    """Why the sshd inside let nobody in, as far as can be told from outside, and what helps."""
+    if isinstance(error, asyncssh.PermissionDenied):
+        what = "its sshd knows no user that may come in, or the user's shell is gone"
+    else:
+        what = "its sshd ends before it has let anybody in"
+    return (
+        f"The instance does not take connections right now: {what}. Try again; if it stays so, something that sshd"
+        " needs was removed inside, such as /etc/passwd or /bin. Stop and start it: that puts the users back. A"
+        " shell that was removed from its image stays removed: launch another instance with the same disks."
+    )
 
 
 class _Watch(asyncssh.SSHClient):
