@@ -1,8 +1,9 @@
 """Who comes into which instance by SSH, the web terminal or an app's port, and for how long.
 
 A person names an instance by its name, its number or its id. A name is unique within a team; where it fits
-several instances, or the key is in several accounts, only the number tells which one is meant: somebody else
-may have added the same public key and called an instance of theirs alike.
+several instances, only the number tells which one is meant. Somebody else may have added the same public key
+and called an instance of theirs alike: names are those of the one account into whose instances the key came
+before, which takes the private key; before that, or where there are several such accounts, the number tells.
 """
 
 from __future__ import annotations
@@ -56,14 +57,19 @@ def admit_by_key(platform: Platform, fingerprint: str, name: str) -> Visit | Amb
         return None
     with platform.database.read() as connection:
         found = ssh_access.by_key(connection, fingerprint, name)
-        holders = ssh_keys.holders_count(connection, fingerprint) if found else 0
+        holders = ssh_keys.holders(connection, fingerprint) if found else {}
     exact = [one for one in found if name in (str(one.number), one.instance_id)]
     candidates = exact or list(found)
     if not candidates:
         return None
-    instances = {one.instance_id for one in candidates}
-    if len(instances) > 1 or (holders > 1 and not exact):
-        return Ambiguous(_which(name, candidates, holders))
+    if len(holders) > 1 and not exact:
+        proven = [account_id for account_id, came_before in holders.items() if came_before]
+        own = [one for one in candidates if proven == [one.way.account_id]]
+        if not own:
+            return Ambiguous(_which(name, candidates, len(holders)))
+        candidates = own
+    if len({one.instance_id for one in candidates}) > 1:
+        return Ambiguous(_which(name, candidates, len(holders)))
     return _visit(candidates[0])
 
 

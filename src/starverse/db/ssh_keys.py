@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from starverse.db.instance_tables import ssh_keys
 from starverse.domain.ids import AccountId
@@ -60,7 +60,9 @@ def note_use(connection: Connection, key_id: str, now: datetime) -> None:
     connection.execute(update(ssh_keys).where(ssh_keys.c.id == key_id).values(last_used_at=now))
 
 
-def holders_count(connection: Connection, fingerprint: str) -> int:
-    """How many accounts have this key."""
-    query = select(func.count()).where(ssh_keys.c.fingerprint == fingerprint)
-    return int(connection.execute(query).scalar_one())
+def holders(connection: Connection, fingerprint: str) -> dict[str, bool]:
+    """The accounts that have this key; true: it came into an instance of theirs before."""
+    query = select(ssh_keys.c.account_id, ssh_keys.c.last_used_at).where(
+        ssh_keys.c.fingerprint == fingerprint
+    )
+    return {row.account_id: row.last_used_at is not None for row in connection.execute(query)}

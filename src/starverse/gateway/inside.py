@@ -92,9 +92,9 @@ def _why_not(error: Exception) -> str:
     else:
         what = "its sshd ends before it has let anybody in"
     return (
-        f"The instance does not take connections right now: {what}. Try again; if it stays so, something that sshd"
-        " needs was removed inside, such as /etc/passwd or /bin. Stop and start it: that puts the users back. A"
-        " shell that was removed from its image stays removed: launch another instance with the same disks."
+        f"The instance does not take connections right now: {what}. Try again; if it stays so, something that"
+        " sshd needs was removed inside, such as /etc/passwd or /bin. Stop and start it: that puts the users"
+        " back. A shell that was removed from its image stays so: launch another with the same disks."
     )
 
 

@@ -148,8 +148,11 @@ def test_a_name_in_two_teams_asks_for_the_number(site: GatewaySite, wang: Visito
     assert wang.run(other, "echo in").stdout == b"in\n"
 
 
-def test_a_key_that_two_accounts_added_goes_by_number_only(site: GatewaySite, wang: Visitor) -> None:
-    """Whoever adds somebody else's public key and calls an instance alike would get their visits."""
+def test_a_key_that_two_accounts_added_goes_by_number_until_it_came_in(
+    site: GatewaySite, wang: Visitor
+) -> None:
+    """Whoever adds somebody else's public key and calls an instance alike gets none of their visits, and
+    shuts them out of none."""
     mallory = site.world.team("mallory")
     public = (wang.folder / "key.pub").read_text("utf-8")
     ssh_keys.add_key(site.platform, mallory, NewSshKey("stolen", public))
@@ -158,6 +161,8 @@ def test_a_key_that_two_accounts_added_goes_by_number_only(site: GatewaySite, wa
         done = wang.run(name, "true")
         assert (done.returncode, "in more than one account" in done.stderr.decode()) == (255, True)
     assert wang.run("1", "echo in").stdout == b"in\n"
+    assert wang.run("digits", "echo in").stdout == b"in\n"
+    assert wang.run("trap", "true").returncode == 255
 
 
 def test_a_disabled_account_is_out(site: GatewaySite, wang: Visitor) -> None:

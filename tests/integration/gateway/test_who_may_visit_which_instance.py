@@ -72,3 +72,17 @@ def test_a_key_in_two_accounts_goes_by_the_number_of_an_instance(world: World) -
     assert isinstance(found, Ambiguous)
     assert f"{mine.number} (wang/digits), {trap.number} (mallory/digits)" in found.message
     assert isinstance(ssh_access.admit_by_key(platform, key.fingerprint, str(mine.number)), Visit)
+
+
+def test_a_key_that_came_in_before_keeps_its_names_whoever_adds_it_too(world: World) -> None:
+    platform, wang, mallory = world.platform, world.team("wang"), world.team("mallory")
+    mine = launch(platform, wang, LaunchRequest("rtx4090", name="digits"))
+    for name in ("digits", "trap"):
+        launch(platform, mallory, LaunchRequest("rtx4090", name=name))
+    ssh_keys.add_key(platform, mallory, NewSshKey("stolen before its owner came", KEY))
+    key = ssh_keys.add_key(platform, wang, NewSshKey("laptop", KEY))
+    by_number = ssh_access.admit_by_key(platform, key.fingerprint, str(mine.number))
+    assert isinstance(by_number, Visit)
+    ssh_access.note_visit(platform, by_number, None)
+    assert ssh_access.admit_by_key(platform, key.fingerprint, "digits") == by_number
+    assert isinstance(ssh_access.admit_by_key(platform, key.fingerprint, "trap"), Ambiguous)
