@@ -11,6 +11,8 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -51,14 +53,37 @@ def books(url: str, nodes: int, booked: Iterator[tuple[int, int, int]]) -> Itera
             connection.execute(f"DROP SCHEMA {schema} CASCADE")
 
 
-def book_all(
-    connection: psycopg.Connection[Any], windows: Sequence[Window]
-) -> tuple[list[bool], list[float]]:
-    """Whether each was booked, and the seconds that it took; each is a transaction of its own."""
-    taken, seconds = [], []
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """For each window whether it was booked and how long that took; the CPU of the backend over all.
+
+    ``backend_cpu_seconds`` is ``None`` where the server's processes cannot be seen from here.
+    """
+
+    booked: list[bool]
+    seconds: list[float]
+    backend_cpu_seconds: float | None
+
+
+def book_all(connection: psycopg.Connection[Any], windows: Sequence[Window]) -> Taken:
+    """Book a node for each; each is a transaction of its own."""
+    booked, seconds = [], []
+    before = _cpu_seconds(connection.info.backend_pid)
     for start, end in windows:
         begun = time.perf_counter()
         done = connection.execute(TAKE, {"start": start, "end": end}, prepare=True)
         seconds.append(time.perf_counter() - begun)
-        taken.append(done.rowcount == 1)
-    return taken, seconds
+        booked.append(done.rowcount == 1)
+    after = _cpu_seconds(connection.info.backend_pid)
+    return Taken(booked, seconds, None if before is None or after is None else after - before)
+
+
+def _cpu_seconds(pid: int) -> float | None:
+    """CPU time of a process of this host that is PostgreSQL's; ``None`` where there is none such."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        if "postgres" not in (folder / "comm").read_text("utf-8"):
+            return None
+        return int((folder / "schedstat").read_text("utf-8").split()[0]) / 1e9
+    except OSError:
+        return None

@@ -88,7 +88,7 @@ class BookingRules:
     no_show_share: Fraction = Fraction(1, 2)
     no_shows_from: int = 4
     on_demand_yields_seconds: int = 168 * 3600
-    search_seconds: int = 14 * 86_400
+    search_seconds: int = 7 * 86_400
 
 
 @dataclass(frozen=True, slots=True)

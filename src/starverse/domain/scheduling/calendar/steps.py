@@ -1,21 +1,23 @@
 """A step function over whole seconds that answers peaks and gaps while it is added to.
 
-Change points lie sorted in blocks of NumPy arrays; each block has an offset (what was added to all of it),
-its peak and its low. An addition touches the two blocks at its ends and, as vectors of one number a block,
-those between: O(block + blocks). At two million change points all of it is well under a millisecond.
+Change points lie sorted in small blocks; each block has an offset (what was added to all of it), its peak and
+its low. An addition touches the two blocks at its ends and, as vectors of one number a block, those between:
+O(block + blocks). At two million change points that is some ten microseconds. Blocks are ``array``, which
+``bisect`` and an insertion are quickest on, and NumPy sees without a copy.
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 Seconds = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
-BLOCK = 64
+BLOCK = 32
 """Change points a block is split into; it holds up to twice as many."""
 _FIRST = -(2**62)
 
@@ -25,9 +27,9 @@ class StepFunction:
 
     def __init__(self, block: int = BLOCK) -> None:
         self._block = block
-        self._times: list[Seconds] = [np.array([_FIRST], np.int64)]
-        self._levels: list[Seconds] = [np.zeros(1, np.int64)]
-        self._firsts: Seconds = np.array([_FIRST], np.int64)
+        self._times = [array("q", (_FIRST,))]
+        self._levels = [array("q", (0,))]
+        self._firsts = array("q", (_FIRST,))
         self._offsets: Seconds = np.zeros(1, np.int64)
         self._peaks: Seconds = np.zeros(1, np.int64)
         self._lows: Seconds = np.zeros(1, np.int64)
@@ -35,46 +37,46 @@ class StepFunction:
     def copy(self) -> StepFunction:
         """The same function, to be added to on its own."""
         other = StepFunction(self._block)
-        other._times = [times.copy() for times in self._times]
-        other._levels = [levels.copy() for levels in self._levels]
-        other._firsts, other._offsets = self._firsts.copy(), self._offsets.copy()
+        other._times = [times[:] for times in self._times]
+        other._levels = [levels[:] for levels in self._levels]
+        other._firsts, other._offsets = self._firsts[:], self._offsets.copy()
         other._peaks, other._lows = self._peaks.copy(), self._lows.copy()
         return other
 
     def add(self, start: int, end: int, amount: int) -> None:
         """Add ``amount`` to each second of ``[start, end)``, which must not be empty."""
-        self._cut(start)
-        self._cut(end)
+        old_start, old_end = self._cut(start), self._cut(end)
         first, begin = self._locate(start)
         last, stop = self._locate(end)
         if first == last:
-            self._levels[first][begin:stop] += amount
-            self._measure(first)
+            self._raise(first, begin, stop, amount)
         else:
-            self._levels[first][begin:] += amount
-            self._measure(first)
-            between = slice(first + 1, last)
-            for of_blocks in (self._offsets, self._peaks, self._lows):
-                of_blocks[between] += amount
+            self._raise(first, begin, len(self._times[first]), amount)
+            if last > first + 1:
+                between = slice(first + 1, last)
+                self._offsets[between] += amount
+                self._peaks[between] += amount
+                self._lows[between] += amount
             if stop:
-                self._levels[last][:stop] += amount
-                self._measure(last)
-        self._mend(end)
-        self._mend(start)
+                self._raise(last, 0, stop, amount)
+        if old_end:
+            self._mend(end)
+        if old_start:
+            self._mend(start)
 
     def peak(self, start: int, end: int) -> int:
         """The largest level within ``[start, end)``, which must not be empty."""
         first, begin = self._locate(start)
         last, stop = self._locate(end - 1)
         if first == last:
-            return int(self._levels[first][begin : stop + 1].max() + self._offsets[first])
+            return max(self._levels[first][begin : stop + 1]) + int(self._offsets[first])
         found = max(
-            self._levels[first][begin:].max() + self._offsets[first],
-            self._levels[last][: stop + 1].max() + self._offsets[last],
+            max(self._levels[first][begin:]) + int(self._offsets[first]),
+            max(self._levels[last][: stop + 1]) + int(self._offsets[last]),
         )
         if last > first + 1:
-            found = max(found, self._peaks[first + 1 : last].max())
-        return int(found)
+            found = max(found, int(self._peaks[first + 1 : last].max()))
+        return found
 
     def first_below(self, limit: int, seconds: int, not_before: int, not_after: int) -> int | None:
         """The earliest start of ``seconds`` at or below ``limit`` within ``[not_before, not_after)``.
@@ -118,9 +120,11 @@ class StepFunction:
         if len(blocks) == 1:
             yield self._runs(limit, [first], start, end)
             return
-        begins = np.maximum(self._firsts[blocks[:-1]], start)
+        firsts = np.frombuffer(self._firsts, np.int64)
+        begins = np.maximum(firsts[blocks[:-1]], start)
         following = blocks[1:] + 1
-        stops = np.where(following > last, end, self._firsts[np.minimum(following, last)])
+        stops = np.where(following > last, end, firsts[np.minimum(following, last)])
+        del firsts  # an array that is looked at cannot grow
         pairs = np.flatnonzero(stops - begins >= seconds)
         in_order = pairs if earliest else pairs[::-1]
         at, width = 0, 4
@@ -137,8 +141,10 @@ class StepFunction:
 
         Blocks left out between two of them lie at or below the limit, as the one after which they come.
         """
-        flags = [self._levels[block] <= limit - self._offsets[block] for block in blocks]
-        at, low = np.concatenate([self._times[block] for block in blocks]), np.concatenate(flags)
+        levels = [np.frombuffer(self._levels[block], np.int64) for block in blocks]
+        sizes = [len(found) for found in levels]
+        low = np.concatenate(levels) <= np.repeat(limit - self._offsets[blocks], sizes)
+        at = np.concatenate([np.frombuffer(self._times[block], np.int64) for block in blocks])
         turns = at[np.flatnonzero(low[1:] != low[:-1]) + 1]
         if low[0]:
             turns = np.concatenate((at[:1], turns))
@@ -152,58 +158,61 @@ class StepFunction:
 
     def _locate(self, at: int) -> tuple[int, int]:
         """Block and index of the last change point at or before ``at``."""
-        block = int(self._firsts.searchsorted(at, "right")) - 1
-        return block, int(self._times[block].searchsorted(at, "right")) - 1
+        block = bisect_right(self._firsts, at) - 1
+        return block, bisect_right(self._times[block], at) - 1
 
-    def _cut(self, at: int) -> None:
-        """Make ``at`` a change point."""
+    def _cut(self, at: int) -> bool:
+        """Make ``at`` a change point, and say whether it was one."""
         block, index = self._locate(at)
         times, levels = self._times[block], self._levels[block]
         if times[index] == at:
-            return
-        after = index + 1
-        self._times[block] = np.concatenate((times[:after], np.array([at], np.int64), times[after:]))
-        self._levels[block] = np.concatenate((levels[:after], levels[index:]))
-        if len(self._times[block]) >= 2 * self._block:
+            return True
+        times.insert(index + 1, at)
+        levels.insert(index + 1, levels[index])
+        if len(times) > 2 * self._block:
             self._split(block)
+        return False
 
     def _split(self, block: int) -> None:
         times, levels, half = self._times[block], self._levels[block], self._block
-        self._times[block : block + 1] = [times[:half].copy(), times[half:].copy()]
-        self._levels[block : block + 1] = [levels[:half].copy(), levels[half:].copy()]
-        self._firsts = np.insert(self._firsts, block + 1, times[half])
+        self._times[block : block + 1] = [times[:half], times[half:]]
+        self._levels[block : block + 1] = [levels[:half], levels[half:]]
+        self._firsts.insert(block + 1, times[half])
         self._offsets = np.insert(self._offsets, block + 1, self._offsets[block])
         self._peaks = np.insert(self._peaks, block + 1, 0)
         self._lows = np.insert(self._lows, block + 1, 0)
         self._measure(block)
         self._measure(block + 1)
 
+    def _raise(self, block: int, begin: int, stop: int, amount: int) -> None:
+        """Add to the points ``begin`` to ``stop`` of a block."""
+        levels = np.frombuffer(self._levels[block], np.int64)
+        levels[begin:stop] += amount
+        del levels  # an array that is looked at cannot grow
+        self._measure(block)
+
     def _measure(self, block: int) -> None:
         levels, offset = self._levels[block], self._offsets[block]
-        self._peaks[block] = levels.max() + offset
-        self._lows[block] = levels.min() + offset
+        self._peaks[block] = max(levels) + offset
+        self._lows[block] = min(levels) + offset
 
     def _mend(self, at: int) -> None:
         """Forget the change point ``at`` where nothing changes any more."""
         block, index = self._locate(at)
-        if index:
-            before = self._levels[block][index - 1] + self._offsets[block]
-        else:
-            before = self._levels[block - 1][-1] + self._offsets[block - 1]
+        of, point = (block, index - 1) if index else (block - 1, -1)
+        before = self._levels[of][point] + self._offsets[of]
         if self._levels[block][index] + self._offsets[block] != before:
             return
         times, levels = self._times[block], self._levels[block]
         if len(times) == 1:
-            del self._times[block], self._levels[block]
-            self._firsts = np.delete(self._firsts, block)
+            del self._times[block], self._levels[block], self._firsts[block]
             self._offsets = np.delete(self._offsets, block)
             self._peaks = np.delete(self._peaks, block)
             self._lows = np.delete(self._lows, block)
             return
-        self._times[block] = np.concatenate((times[:index], times[index + 1 :]))
-        self._levels[block] = np.concatenate((levels[:index], levels[index + 1 :]))
+        del times[index], levels[index]
         if not index:
-            self._firsts[block] = self._times[block][0]
+            self._firsts[block] = times[0]
         self._measure(block)
 
 
