@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from starverse.app.bill import month_span
 from starverse.domain.errors import Invalid
 from starverse.engines.fake import FakeRun
-from starverse.testing.http_sites import PREFIX, Person, Site
+from starverse.testing.http_sites import PREFIX, Person, Site, open_site
 
 SCRIPT = "#!/bin/bash\n#SBATCH --gres=gpu:rtx4090:{cards}\n#SBATCH --job-name={name}\necho hello\n"
 
@@ -193,3 +194,12 @@ def test_an_education_member_sees_their_own_prices(site: Site) -> None:
     assert person.post("/quotes", quote(), status=200)["total_micro"] == 8_964_000
     number = run_job(site, person, seconds=3600)
     assert person.get(f"/bill?job={number}")["total_micro"] == 1_494_000
+
+
+def test_offers_and_nodes_say_what_a_card_brings_of_disk_and_network(kind: str, tmp_path: Path) -> None:
+    """Eight cards and one part for those without: a ninth each."""
+    with open_site(kind, tmp_path, disk_node_bytes_per_second=900_000_000) as site:
+        person = site.register()
+        share = {"disk_bytes_per_second": 100_000_000, "network_bytes_per_second": None}
+        assert person.get("/offers")["items"][0]["card_share"] == share
+        assert person.get("/nodes")["items"][0]["card_share"] == share

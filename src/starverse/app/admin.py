@@ -179,7 +179,7 @@ def list_ledger_accounts(
 def get_node(platform: Platform, identity: Identity, node_id: str) -> NodeView:
     """One node as the operator sees it."""
     with platform.database.read() as connection:
-        return node_view(_node(connection, node_id), identity)
+        return node_view(platform, _node(connection, node_id), identity)
 
 
 def set_drained(
@@ -188,11 +188,11 @@ def set_drained(
     """Start nothing new on a node (what runs there goes on), or take it into use again."""
     with platform.database.write() as connection:
         node = _node(connection, node_id)
-        require_version(version, node_view(node, identity))
+        require_version(version, node_view(platform, node, identity))
         if node.drained != drained:
             nodes.set_drained(connection, node_id, drained)
             _note(platform, connection, identity, "node", node_id, "drained" if drained else "undrained")
-        changed = node_view(_node(connection, node_id), identity)
+        changed = node_view(platform, _node(connection, node_id), identity)
     platform.wakeups.wake("schedule")
     return changed
 

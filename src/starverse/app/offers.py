@@ -24,6 +24,7 @@ from starverse.domain.pricing.rating import MemberChange, Terms, rate_at
 from starverse.domain.pricing.windows import window_edges
 from starverse.domain.tariff import Tariff
 from starverse.domain.timespan import Timespan
+from starverse.domain.workloads.shares import rate_of_workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,19 @@ class PriceLine:
 
 
 @dataclass(frozen=True, slots=True)
+class CardShare:
+    """Bytes a second on a node's disk and network that come with one card of it: more cards bring as many
+    times that. ``None``: as much as there is."""
+
+    disk_bytes_per_second: int | None = None
+    network_bytes_per_second: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OfferView:
     """What a pool sells now. ``largest_node_free`` is how many cards one node can give at once;
     ``declared``: some of its cards are not really there. ``fabric_measured`` is empty where nobody measured
-    its network, ``prices`` where the book has none."""
+    its network, ``prices`` where the book has none. ``card_share`` is the least of its nodes'."""
 
     pool: str
     zone: str
@@ -52,6 +62,7 @@ class OfferView:
     fabric_measured: tuple[ShownFigure, ...]
     prices: tuple[PriceLine, ...]
     next_price_change_at: datetime | None
+    card_share: CardShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +102,7 @@ class NodeView:
     cpus: int
     memory_bytes: int
     cards: tuple[CardOfNode, ...]
+    card_share: CardShare
 
 
 def list_offers(platform: Platform, identity: Identity, wanted: OfferFilter) -> tuple[OfferView, ...]:
@@ -107,7 +119,11 @@ def list_offers(platform: Platform, identity: Identity, wanted: OfferFilter) -> 
         names = {"/".join(key): frozenset(node.id for node in pool) for key, pool in pools.items()}
         measured = shown_by_pool(connection, names)
     offers = [
-        replace(_offer(key, pool, books, members, now), fabric_measured=measured["/".join(key)])
+        replace(
+            _offer(key, pool, books, members, now),
+            fabric_measured=measured["/".join(key)],
+            card_share=card_share(platform, pool),
+        )
         for key, pool in sorted(pools.items())
     ]
     return tuple(
@@ -145,6 +161,17 @@ def _offer(
         fabric_measured=(),
         prices=_prices(model, fabric, books, members, now),
         next_price_change_at=next_price_change(books, now),
+        card_share=CardShare(),
+    )
+
+
+def card_share(platform: Platform, pool: Iterable[NodeUse]) -> CardShare:
+    """What a workload with one card has of a node's disk and network, wherever in the pool it starts."""
+    settings = platform.settings
+    places = [(1, len(node.cards)) for node in pool]
+    return CardShare(
+        rate_of_workload(settings.disk_bytes_per_second, settings.disk_node_bytes_per_second, places),
+        rate_of_workload(settings.network_bytes_per_second, settings.network_node_bytes_per_second, places),
     )
 
 
@@ -201,10 +228,10 @@ def list_nodes(platform: Platform, identity: Identity) -> tuple[NodeView, ...]:
     """Every node with its cards; who uses a card is shown to the card's own team and to the operator."""
     with platform.database.read() as connection:
         found = nodes.all_nodes(connection)
-    return tuple(node_view(node, identity) for node in found)
+    return tuple(node_view(platform, node, identity) for node in found)
 
 
-def node_view(node: NodeUse, identity: Identity) -> NodeView:
+def node_view(platform: Platform, node: NodeUse, identity: Identity) -> NodeView:
     """One node as the caller may see it."""
     return NodeView(
         id=node.id,
@@ -228,4 +255,5 @@ def node_view(node: NodeUse, identity: Identity) -> NodeView:
             )
             for card in node.cards
         ),
+        card_share=card_share(platform, (node,)),
     )

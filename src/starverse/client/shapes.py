@@ -61,6 +61,7 @@ class Offer(TypedDict):
     fabric_measured: NotRequired[list[dict[str, Any]]]
     prices: list[PriceLine]
     next_price_change_at: str | None
+    card_share: NotRequired[dict[str, int | None]]
 
 
 class Job(TypedDict):
@@ -185,6 +186,7 @@ class Node(TypedDict):
     cpus: int
     memory_bytes: int
     cards: list[dict[str, Any]]
+    card_share: NotRequired[dict[str, int | None]]
 
 
 class Dataset(TypedDict):

@@ -37,6 +37,13 @@ class FabricFigureOut(Out):
     same_machine: bool
 
 
+class CardShareOut(Out):
+    """Bytes a second on a node's disk and network that come with one card; null: as much as there is."""
+
+    disk_bytes_per_second: int | None
+    network_bytes_per_second: int | None
+
+
 class OfferOut(Out):
     """What a pool sells now. ``fabric_measured`` empty: nobody measured its network."""
 
@@ -51,6 +58,7 @@ class OfferOut(Out):
     fabric_measured: list[FabricFigureOut]
     prices: list[PriceLineOut]
     next_price_change_at: InstantText | None
+    card_share: CardShareOut
 
 
 class DiskPricesOut(Out):
@@ -162,6 +170,7 @@ class NodeOut(Out):
     cpus: int
     memory_bytes: int
     cards: list[NodeCardOut]
+    card_share: CardShareOut
 
 
 class DatasetIn(In):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+_SHARE = {"disk_bytes_per_second": 250_000_000, "network_bytes_per_second": None}
+
 
 def job(number: str = "12", **changes: Any) -> dict[str, Any]:
     """A spot job on two cards that runs; ``changes`` replace fields."""
@@ -199,7 +201,7 @@ def offers() -> list[dict[str, Any]]:
 
     first = {
         "pool": "bj1/rtx4090/eth", "zone": "bj1", "card": "rtx4090", "fabric": "eth", "cards_total": 8,
-        "cards_free": 6, "largest_node_free": 6, "declared": True,
+        "cards_free": 6, "largest_node_free": 6, "declared": True, "card_share": _SHARE,
         "prices": priced(on_demand="1.66", spot="0.498"), "next_price_change_at": "2026-03-10T15:00:00Z",
     }  # fmt: skip
     second = {
@@ -220,7 +222,8 @@ def nodes() -> list[dict[str, Any]]:
         ]  # fmt: skip
         return {
             "id": name, "zone": "bj1", "fabric": "eth", "state": "up", "drained": False, "message": "",
-            "cpus": 64, "memory_bytes": 512 * 1024**3, "cards": cards, **changes,
+            "cpus": 64, "memory_bytes": 512 * 1024**3, "cards": cards, "card_share": _SHARE,
+            **changes,
         }  # fmt: skip
 
     return [

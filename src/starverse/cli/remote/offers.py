@@ -52,7 +52,19 @@ def _table(found: list[Offer]) -> str:
     titles += columns("NEXT CHANGE")
     others = [tariff for tariff in tariffs if tariff not in _JOB_TARIFFS]
     taken = f"; jobs take {' and '.join(_JOB_TARIFFS)}, not {' or '.join(others)}" if others else ""
-    return "\n".join([render_table(titles, rows), f"CNY per card-hour{taken}", *_networks(found)])
+    lines = [f"CNY per card-hour{taken}", *_shares(found), *_networks(found)]
+    return "\n".join([render_table(titles, rows), *lines])
+
+
+def _shares(found: list[Offer]) -> list[str]:
+    """What comes with a card, a line for each pool where the operator set a rate."""
+    lines = []
+    for offer in found:
+        share = offer.get("card_share") or {}
+        said = {word: share.get(f"{word}_bytes_per_second") for word in ("disk", "network")}
+        rates = [f"{word} {bytes_ / 1e6:.0f} MB/s" for word, bytes_ in said.items() if bytes_ is not None]
+        lines += [f"with a card of {offer['pool']}: {', '.join(rates)}"] if rates else []
+    return lines
 
 
 def _networks(found: list[Offer]) -> list[str]:
