@@ -1,0 +1,1 @@
+"""What would have happened: a trace replayed through the product's own scheduler and prices."""
