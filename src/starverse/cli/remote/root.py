@@ -22,6 +22,7 @@ COMMANDS = {
     "team": LazyCommand(f"{_HERE}.teams", "Teams: create, ls, show, add, remove.", "group"),
     "offers": LazyCommand(f"{_HERE}.offers", "Show free cards and prices.", "offers"),
     "quote": LazyCommand(f"{_LOCAL}.quote", "Price cards over a time, segment by segment, without a server."),
+    "heatmap": LazyCommand(f"{_LOCAL}.heat_map", "Show when cards will be free together, and at what price."),
     "launch": LazyCommand(f"{_HERE}.instances", "Rent a GPU host: an instance.", "launch"),
     "ps": LazyCommand(f"{_HERE}.instances", "List instances.", "ps"),
     "show": LazyCommand(f"{_HERE}.instances", "Show an instance.", "show"),
