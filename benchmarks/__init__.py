@@ -46,6 +46,10 @@ BENCHMARKS = (
         "placement_speed", 7, "placement: decisions a second on 1,213 and 4,278 nodes", "openb", "--openb"
     ),
     Benchmark("calendar", 12, "a million bookings: admission, PostgreSQL, the linear bound", "philly"),
+    Benchmark(
+        "spot_market", 9, "spot placed with a forecast of firm demand; the auction", "philly/jobs.csv.gz"
+    ),
+    Benchmark("queue_policy", 8, "queue order without oracle run times, when a job will start", "philly"),
     Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
     Benchmark("forecast", 10, "free cards 1 to 72 hours ahead beside naive methods", "helios", "--helios"),
     Benchmark(

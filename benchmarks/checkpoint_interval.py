@@ -166,7 +166,7 @@ def learning_loss(pool: Pool, running: Floats, save: float, chance: np.random.Ge
             at, lost = at + interval + took, lost + took
             save_total, save_count = save_total + took, save_count + 1
         reclaims, seen = reclaims + int(ended), seen + life
-    return lost
+    return float(lost)
 
 
 def _figures(save: float, paid: Paid) -> list[Figure]:

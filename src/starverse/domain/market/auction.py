@@ -91,6 +91,8 @@ def clear(bids: Sequence[Bid], cards: int, floor: Fraction) -> Clearing:
             lowest = bid
         if given < bid.cards:
             unserved.append(bid)
+            if left == 0:
+                break  # whoever comes now bids no more and gets nothing either
     if lowest is None:
         # Without a card to sell everybody is outbid; cards that are left because nobody fits cost the floor.
         return Clearing(unserved[0].price if unserved and cards < 1 else floor, accepted)
