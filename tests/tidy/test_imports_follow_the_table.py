@@ -42,6 +42,7 @@ LIBRARIES_IN: dict[str, frozenset[str]] = {
         }
     ),
     "db": frozenset({"sqlalchemy", "alembic", "pydantic"}),
+    "sim": frozenset(),
     "examples": frozenset({"numpy", "sklearn"}),
 }
 """The libraries of other people that an area may import; one that is not named stays out of it.
