@@ -9,19 +9,29 @@ and goes first is not known; neither is a reclaim.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from starverse.domain.ids import JobId
 from starverse.domain.scheduling.queue_order import CLAIMS_IN_ORDER, ClaimQueue
 from starverse.domain.scheduling.run_times import RunFeatures, RunTimes
-from starverse.domain.scheduling.snapshot import NodeState, Pool, RunningAllocation, Snapshot, WaitingJob
+from starverse.domain.scheduling.snapshot import (
+    Claim,
+    NodeState,
+    Pool,
+    RunningAllocation,
+    Snapshot,
+    WaitingJob,
+)
 from starverse.domain.scheduling.team_usage import COMMITTED_SECONDS, with_commitments
 from starverse.domain.workloads.specs import Resources
 
 SHARES = (0.1, 0.5, 0.9)
 """Quantiles of run times behind earliest, expected and latest."""
+STOP_EVERY = 250
+"""So many jobs are played again for one that is not submitted yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,22 @@ class Ahead:
     pools: Sequence[Pool]
     cards: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A place in the queue; ``used`` is what its team has used when it comes, in decayed card-seconds."""
+
+    job: WaitingJob
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Play:
+    """``stops`` are the cards before every :data:`STOP_EVERY`-th job, to play on from."""
+
+    starts: list[float | None]
+    stops: list[dict[Pool, CardTimes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +80,12 @@ class CardTimes:
     @property
     def soonest(self) -> float:
         return self._times[0][0] if self._times else float("inf")
+
+    def copy(self) -> CardTimes:
+        """As it stands, to be played on apart."""
+        other = CardTimes(0)
+        other._times, other.cards = self._times.copy(), self.cards
+        return other
 
     def take(self, cards: int, seconds: float) -> float:
         """The start of a job on the ``cards`` that come free first; O(releases it gathers x log)."""
@@ -89,50 +121,82 @@ class Outlook:
     def __init__(self, snapshot: Snapshot, run_times: RunTimes, now: datetime) -> None:
         self.now, self._snapshot, self._times = now, snapshot, run_times
         self._queue = in_order(snapshot, now)
-        self._places = {job.job_id: place for place, job in enumerate(self._queue)}
+        self._usage = with_commitments(snapshot.team_usage, snapshot.running, now)
+        self._places = {turn.job.job_id: place for place, turn in enumerate(self._queue)}
         self._pools: dict[object, tuple[Pool, ...]] = {}
-        self._starts = tuple(self._play(self._queue, share) for share in SHARES)
+        self._known: dict[RunFeatures, tuple[float, ...]] = {}
+        self._plays = tuple(self._play(index) for index in range(len(SHARES)))
 
     def waiting(self, job_id: JobId) -> StartBand | None:
         """Of a job that waits; ``None`` where it is not in the queue, or nothing is large enough."""
         place = self._places.get(job_id)
-        return None if place is None else self._band([starts[place] for starts in self._starts])
+        return None if place is None else self._band([play.starts[place] for play in self._plays])
 
     def not_submitted(self, job: WaitingJob) -> StartBand | None:
-        """Of a job that is not in the queue yet: put where it would stand. O(jobs before it)."""
-        with_it = replace(self._snapshot, waiting=(*self._snapshot.waiting, job))
-        queue = in_order(with_it, self.now)
-        until = next(place for place, other in enumerate(queue) if other.job_id == job.job_id) + 1
-        return self._band([self._play(queue[:until], share)[-1] for share in SHARES])
+        """Of a job that is not in the queue yet, at the place where it would stand; a few hundred steps."""
+        place = self._place_of(job)
+        seconds = []
+        for index, play in enumerate(self._plays):
+            pools = {pool: times.copy() for pool, times in play.stops[place // STOP_EVERY].items()}
+            before = [
+                self._ahead(turn.job, index) for turn in self._queue[place - place % STOP_EVERY : place]
+            ]
+            seconds.append(play_forward(pools, [*before, self._ahead(job, index)])[-1])
+        return self._band(seconds)
 
-    def _play(self, queue: Sequence[WaitingJob], share: float) -> list[float | None]:
-        return play_forward(self._card_times(share), [self._ahead(job, share) for job in queue])
+    def _place_of(self, job: WaitingJob) -> int:
+        """Behind all greater claims and its own team's jobs; then by what its team has used by then."""
+        same = [place for place, turn in enumerate(self._queue) if turn.job.claim is job.claim]
+        first = sum(turn.job.claim > job.claim for turn in self._queue)
+        if job.claim is Claim.SPOT:
+            return first + sum(self._queue[place].job.bid_rank >= job.bid_rank for place in same)
+        own = [place for place in same if self._queue[place].job.team_id == job.team_id]
+        if not own:
+            used = self._usage.get(job.team_id, 0.0)
+        else:
+            last = self._queue[own[-1]]
+            used = last.used + last.job.resources.cards * COMMITTED_SECONDS
+        behind = sum(self._queue[place].used <= used for place in same)
+        return max(first + behind, own[-1] + 1 if own else 0)
 
-    def _ahead(self, job: WaitingJob, share: float) -> Ahead:
+    def _play(self, index: int) -> _Play:
+        pools = self._card_times(index)
+        starts: list[float | None] = []
+        stops = []
+        for place in range(0, len(self._queue) + 1, STOP_EVERY):
+            stops.append({pool: times.copy() for pool, times in pools.items()})
+            part = self._queue[place : place + STOP_EVERY]
+            starts += play_forward(pools, [self._ahead(turn.job, index) for turn in part])
+        return _Play(starts, stops)
+
+    def _ahead(self, job: WaitingJob, index: int) -> Ahead:
         asked = job.resources
         key = (asked.card_model, asked.fabric, asked.zone)
         if key not in self._pools:
             self._pools[key] = _pools_of(self._snapshot, asked)
-        time = self._times.predict(RunFeatures(job.team_id, asked.cards, job.script))
-        return Ahead(self._pools[key], asked.cards, min(time.quantile(share), job.time_limit_seconds))
+        features = RunFeatures(job.team_id, asked.cards, job.script)
+        if features not in self._known:
+            time = self._times.predict(features)
+            self._known[features] = tuple(time.quantile(share) for share in SHARES)
+        seconds = min(self._known[features][index], job.time_limit_seconds)
+        return Ahead(self._pools[key], asked.cards, seconds)
 
-    def _card_times(self, share: float) -> dict[Pool, CardTimes]:
-        usable: dict[Pool, int] = {}
+    def _card_times(self, index: int) -> dict[Pool, CardTimes]:
+        usable: Counter[Pool] = Counter()
         pool_of = {}
         for node in self._snapshot.nodes:
             for card in node.cards:
                 pool = pool_of[card.id] = node.pool(card.model)
-                good = card.usable and node.state is NodeState.USABLE
-                usable[pool] = usable.get(pool, 0) + good
+                usable[pool] += card.usable and node.state is NodeState.USABLE
         releases: dict[Pool, list[tuple[float, int]]] = {}
         for allocation in self._snapshot.running:
-            left = self._left(allocation, share)
-            for part in allocation.shares:
-                for card_id in part.card_ids:
-                    if card_id in pool_of:
-                        releases.setdefault(pool_of[card_id], []).append((left, 1))
+            left = self._left(allocation, SHARES[index])
+            ids = (card_id for part in allocation.shares for card_id in part.card_ids)
+            for pool, cards in Counter(pool_of[each] for each in ids if each in pool_of).items():
+                releases.setdefault(pool, []).append((left, cards))
+        busy = {pool: sum(cards for _, cards in own) for pool, own in releases.items()}
         return {
-            pool: CardTimes(max(0, cards - len(releases.get(pool, ()))), releases.get(pool, ()))
+            pool: CardTimes(max(0, cards - busy.get(pool, 0)), releases.get(pool, ()))
             for pool, cards in usable.items()
         }
 
@@ -173,15 +237,18 @@ def _pools_of(snapshot: Snapshot, asked: Resources) -> tuple[Pool, ...]:
     return tuple(sorted(found))
 
 
-def in_order(snapshot: Snapshot, now: datetime) -> list[WaitingJob]:
+def in_order(snapshot: Snapshot, now: datetime) -> list[Turn]:
     """Who goes first, as if each was placed in its turn; jobs that may not start yet are left out."""
     ready = [job for job in snapshot.waiting if job.blocked is None]
     promised = {job.job_id: job.promised_at for job in ready if job.promised_at is not None}
     usage = with_commitments(snapshot.team_usage, snapshot.running, now)
     found = []
     for claim in CLAIMS_IN_ORDER:
-        queue = ClaimQueue(claim, ready, usage, promised)
+        queue, used = ClaimQueue(claim, ready, usage, promised), dict(usage)
         for job in queue:
-            found.append(job)
-            queue.charge(job.team_id, job.resources.cards * COMMITTED_SECONDS)
+            mine = used.get(job.team_id, 0.0)
+            found.append(Turn(job, mine))
+            more = job.resources.cards * COMMITTED_SECONDS
+            used[job.team_id] = mine + more
+            queue.charge(job.team_id, more)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from starverse.domain.workloads.specs import Resources
 from starverse.testing.snapshots import NOW, a_job, a_node, a_share, an_allocation, at
 
 POOL = Pool("bj1", "rtx4090", "eth")
+DAY = 86_400
 ON_ALL = Resources(cards_per_node=8)
 KNOWN = RunTimes()
 for _ in range(50):
@@ -42,16 +44,10 @@ def test_a_job_waits_for_those_that_run_and_those_before_it() -> None:
         "r", a_share("n1", *range(8)), team="lab", placed_at=at(-3600), ready_at=at(-3600)
     )
     running = replace(running, script="train", expected_end_at=at(86_400))
-    first = a_job(
-        "first", team="lab", resources=ON_ALL, script="train", submitted_at=at(-20), time_limit_seconds=86_400
-    )
-    second = a_job(
-        "second",
-        team="lab",
-        resources=ON_ALL,
-        script="train",
-        submitted_at=at(-10),
-        time_limit_seconds=86_400,
+    same: dict[str, Any] = {"team": "lab", "resources": ON_ALL, "script": "train", "time_limit_seconds": DAY}
+    first, second = (
+        a_job("first", submitted_at=at(-20), **same),
+        a_job("second", submitted_at=at(-10), **same),
     )
     snapshot = Snapshot((a_node(),), (running,), (first, second))
     bands = [when_will_i_start(snapshot, job, KNOWN, NOW) for job in (first, second)]
