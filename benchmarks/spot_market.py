@@ -3,8 +3,8 @@
 Jobs of the firm virtual clusters get cards at once, from spot where none are free; spot takes what is left,
 saves every ten minutes, loses what it did since when it is reclaimed, and waits again. *No forecast*: spot in
 the order of arrival, on every card that is free (of the first jobs that wait, those that fit). *Ours*: spot
-in the order of the run time expected from the past of its virtual cluster and number of cards, less what it has
-run; on cards that firm demand, by how it grew in the past over as long a time, will hardly ask back. Both
+in the order of the run time expected from the past of its virtual cluster and number of cards, less what it
+has run; on cards that firm demand, by how it grew in the past over as long a time, will hardly ask back. Both
 give notice by the same rule: fewest cards, then least lost work. Nothing looks at a run time before its end.
 
 The auction beside it: 10,000 sealed bids cleared, and what the cards are worth to the winners beside the
