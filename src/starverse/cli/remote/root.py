@@ -23,6 +23,9 @@ COMMANDS = {
     "offers": LazyCommand(f"{_HERE}.offers", "Show free cards and prices.", "offers"),
     "quote": LazyCommand(f"{_LOCAL}.quote", "Price cards over a time, segment by segment, without a server."),
     "heatmap": LazyCommand(f"{_LOCAL}.heat_map", "Show when cards will be free together, and at what price."),
+    "simulate": LazyCommand(
+        f"{_LOCAL}.simulate", "Replay a trace through the scheduler and the prices, without a server."
+    ),
     "launch": LazyCommand(f"{_HERE}.instances", "Rent a GPU host: an instance.", "launch"),
     "ps": LazyCommand(f"{_HERE}.instances", "List instances.", "ps"),
     "show": LazyCommand(f"{_HERE}.instances", "Show an instance.", "show"),
