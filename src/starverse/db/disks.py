@@ -157,12 +157,13 @@ def note_not_measured(connection: Connection, disk_id: str, now: datetime) -> No
 
 
 def add_usage(connection: Connection, disk_id: str, more_bytes: int) -> None:
-    """Count what the platform itself wrote or removed until it is measured again."""
+    """Count what the platform itself wrote or removed until it is measured again; how many files there are is
+    not known until then."""
     left = disks.c.used_bytes + more_bytes
     connection.execute(
         update(disks)
         .where(disks.c.id == disk_id, disks.c.used_bytes.is_not(None), left >= 0)
-        .values(used_bytes=left)
+        .values(used_bytes=left, used_files=None)
     )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--card", required=True, metavar="MODEL", help="Card model, such as rtx4090.")
 @click.option("--cards", default=1, show_default=True, type=int, metavar="N", help="How many cards.")
 @click.option("--tariff", default="on_demand", show_default=True, metavar="TARIFF", help="How it is priced.")
-@click.option("--start", required=True, metavar="ISO", help="2026-03-10T10:00:00+08:00, or with Z for UTC.")
+@click.option("--start", metavar="ISO", help="2026-03-10T10:00:00+08:00, or with Z for UTC. [default: now]")
 @click.option("--end", metavar="ISO", help="End; of a package its own end by default.")
 @click.option("--fabric", default="eth", show_default=True, metavar="FABRIC", help="ib, roce or eth.")
 @click.option("--booked-at", metavar="ISO", help="When a reservation or package is bought. [reserved: now]")
@@ -49,6 +49,9 @@ def command(as_json: bool, **options: Any) -> None:
     from starverse.domain.pricing.quote import quote
 
     book = _read_book(options["price_book"])
+    if options["start"] is None:
+        options["start"] = datetime.now(UTC).replace(microsecond=0).isoformat()
+        click.echo(f"without --start: from now, {options['start']}", err=True)
     request, sources = _read_request(options)
     priced = quote(request, PriceBooks([book]), sources)
     if options["price_book"] is not None:

@@ -18,6 +18,7 @@ PASSWORD_VARIABLE = "STARVERSE_PASSWORD"
 )
 @click.argument("email")
 def register(session: Session, email: str) -> None:
+    _reach(session)
     password = session.secret(
         "Password (10 characters or more): ", PASSWORD_VARIABLE, again="Password again: "
     )
@@ -39,9 +40,22 @@ def register(session: Session, email: str) -> None:
     session.note("signed in; next: `starverse offers`, then `starverse submit train.sh`")
 
 
+def _reach(session: Session) -> None:
+    """Nobody is asked for a password that no server would get: whatever it answers, it is there."""
+    from starverse.client.errors import ClientError
+
+    if session.asks() and not session.environ.get(PASSWORD_VARIABLE):
+        try:
+            session.client().people.me()
+        except ClientError as error:
+            if error.status is None:
+                raise
+
+
 @command("Sign in; the password is asked for, or read from STARVERSE_PASSWORD or stdin.")
 @click.argument("email")
 def login(session: Session, email: str) -> None:
+    _reach(session)
     password = session.secret("Password: ", PASSWORD_VARIABLE)
     answer = session.client().people.login(email, password)
     _remember(session, email, answer["token"])

@@ -18,6 +18,8 @@ from starverse.cli.remote.wording import when, yuan
 
 OPERATOR_TOKEN_FILE = "operator-token"
 API_URL_FILE = "api-url"
+MESSAGE_SHOWN = 60
+"""Characters of what a reconciler says, in its row of ``admin status``."""
 
 
 _MAINTENANCE = "starverse.cli.local.maintenance"
@@ -260,7 +262,7 @@ def _status_text(found: dict[str, Any]) -> str:
                 when(r.get("last_run_at")),
                 r.get("runs"),
                 r.get("failures"),
-                r.get("message"),
+                _short(r.get("message")),
             )
             for r in reconcilers
         ]
@@ -272,6 +274,12 @@ def _status_text(found: dict[str, Any]) -> str:
         fields = list(value.items()) if isinstance(value, dict) else [("", value)]
         parts.append(render_fields([(f"{name} {field}".strip(), inner) for field, inner in fields]))
     return "\n\n".join(part for part in parts if part)
+
+
+def _short(message: str | None) -> str | None:
+    """The beginning of what a round says of itself, in one line; ``--json`` has all of it."""
+    line = " ".join((message or "").split())
+    return line if len(line) <= MESSAGE_SHOWN else f"{line[: MESSAGE_SHOWN - 3]}..."
 
 
 @command("List nodes with their cards.", name="ls")

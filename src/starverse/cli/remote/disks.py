@@ -209,6 +209,12 @@ def usage(session: Session, name: str) -> None:
     session.emit(found, lambda: usage_text(found))
 
 
+def _files(found: dict[str, Any]) -> object:
+    """Of a block disk nobody counts them."""
+    files = found.get("used_files")
+    return "not counted yet" if files is None and found["kind"] != "block" else files
+
+
 def usage_text(found: dict[str, Any]) -> str:
     """What ``disk usage`` prints."""
     used, free, gib = found.get("used_bytes"), found.get("free_gib") or 0, found["gib"]
@@ -223,7 +229,7 @@ def usage_text(found: dict[str, Any]) -> str:
                 if used is not None
                 else "not counted yet",
             ),
-            ("files", found.get("used_files")),
+            ("files", _files(found)),
             ("counted", when(found.get("used_at"))),
             ("limit", _limit(found)),
             ("price", f"CNY {found['price_month']} per month"),

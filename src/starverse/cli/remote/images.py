@@ -19,6 +19,7 @@ from starverse.client.shapes import Image
 
 KINDS = ("venv", "conda", "oci")
 DIGEST_SHOWN = 19
+TOLD_EVERY_SECONDS = 15
 
 
 @click.group("image", cls=Group, help="Images: ls, show, build, save, verify, rm.")
@@ -143,7 +144,12 @@ def save(session: Session, instance: str, name: str, no_wait: bool) -> None:
 def _follow(session: Session, made: Any, *, stay: bool) -> None:
     """Stay until it is ready or has failed."""
     found: Image = made
-    tell = tell_new(session, _state_text)
+    begun = session.now()
+
+    def text_of(one: Image) -> str:
+        return _state_text(one, (session.now() - begun).total_seconds())
+
+    tell = tell_new(session, text_of)
     try:
         if stay:
             found = session.client().images.wait(made, on_wait=tell, on_break=tell_break(session))
@@ -159,8 +165,10 @@ def _follow(session: Session, made: Any, *, stay: bool) -> None:
         session.note(f"{found['name']} is {found['state']}")
 
 
-def _state_text(one: Image) -> str:
-    return f"{one['name']}: {one['state']}"
+def _state_text(one: Image, seconds: float) -> str:
+    """A new line every quarter of a minute, so that who waits sees that it goes on."""
+    since = int(seconds) // TOLD_EVERY_SECONDS * TOLD_EVERY_SECONDS
+    return f"{one['name']}: {one['state']}" + (f", {since} s so far" if since > 0 else "")
 
 
 @command("Read every byte of an image again and compare it with its digest.")

@@ -128,6 +128,8 @@ def launch(session: Session, *, wait: bool | None, yes: bool, **asked: Any) -> N
     line = price_line(offers, card=card, cards=cards, tariff=tariff)
     if line is None:
         _refuse_unsold(session, asked)
+    if asked["image"] and session.asks() and not yes:
+        session.client().images.get(asked["image"])  # one that is not there is said before the question
     session.note(str(line))
     session.insist(f"Launch it with {cards} x {card}?", yes=yes)
     made = session.client().instances.launch(_request(asked) | {"wait": bool(wait)})

@@ -103,4 +103,9 @@ def test_what_is_wrong_names_field_value_and_what_would_be_right(
 
 
 def test_a_missing_option_is_a_usage_error() -> None:
-    assert CliRunner().invoke(command, ["--card", "rtx4090"]).exit_code == 2
+    assert CliRunner().invoke(command, ["--cards", "1"]).exit_code == 2
+
+
+def test_without_a_start_it_is_now_and_that_is_said() -> None:
+    result = CliRunner().invoke(command, ["--card", "rtx4090", "--end", "2999-01-01T00:00:00Z"])
+    assert "without --start: from now, 20" in result.stderr

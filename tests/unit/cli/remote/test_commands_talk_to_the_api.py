@@ -110,14 +110,23 @@ def test_a_new_password_is_typed_twice_at_a_terminal_and_the_same(api: FakeApi, 
         "wallet": {"free": "10"},
     }
     api.on("POST", "/accounts", Reply(201, made))
+    api.on("GET", "/me", Reply(401, {"code": "unauthenticated", "detail": "sign in"}))
     differ = line.run("register", "a@example.org", stdin="one password\nother password\n", terminal=True)
-    assert (differ.code, api.seen) == (2, [])
+    assert (differ.code, [seen.method for seen in api.seen]) == (2, ["GET"])
     assert "differ" in differ.err
     same = line.run("register", "a@example.org", stdin="one password\none password\n", terminal=True)
     assert same.code == 0
     assert same.err.startswith("Password (10 characters or more): Password again: ")
     assert line.run("register", "a@example.org", stdin="one password\n").code == 0
-    assert {seen.json["password"] for seen in api.seen if seen.json} == {"one password"}
+    assert {seen.json["password"] for seen in api.seen if seen.body} == {"one password"}
+
+
+def test_nobody_is_asked_for_a_password_that_no_server_would_get(line: CommandLine) -> None:
+    line.api = "http://127.0.0.1:1"
+    for words in (("login", "a@example.org"), ("register", "a@example.org")):
+        ran = line.run(*words, stdin="a password\n", terminal=True)
+        assert ran.code == 1
+        assert "Password" not in ran.err
 
 
 def test_offers_of_nothing_say_where_to_look(api: FakeApi, line: CommandLine) -> None:
@@ -398,3 +407,10 @@ def test_shims_are_written_but_never_over_someone_elses_command(line: CommandLin
     assert ran.code == 2
     assert "squeue" in ran.err
     assert (tmp_path / "bin" / "squeue").read_text() == "#!/bin/sh\nreal\n"
+
+
+def test_what_a_reconciler_says_is_one_short_line_in_its_row(api: FakeApi, line: CommandLine) -> None:
+    said = {"name": "disks", "state": "ok", "runs": 1, "failures": 0, "message": "word\n" * 100}
+    api.on("GET", "/admin/status", {"reconcilers": [said]})
+    row = line.run("admin", "status").out.splitlines()[-1]
+    assert row.endswith("word wo...") and len(row) < 120

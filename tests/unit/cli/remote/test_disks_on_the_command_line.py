@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from starverse.cli.remote.disks import usage_text
 from starverse.cli.remote.month_prices import Sized, charged_gib, month_price
 from starverse.domain.pricing.price_book_yaml import shipped_price_book
 from starverse.domain.pricing.storage import free_gib_shares
@@ -348,3 +349,11 @@ def test_a_bandwidth_is_read_as_it_is_meant(api: FakeApi, line: CommandLine, typ
 @pytest.mark.parametrize("typed", ["0", "fast", "20 parsecs", "-1MB", "0.0001k"])
 def test_what_is_no_bandwidth_is_told(line: CommandLine, typed: str) -> None:
     assert line.run(*SYNC, f"--bandwidth={typed}").code == 2
+
+
+def test_files_that_nobody_counted_are_not_said_to_be_none() -> None:
+    found = {"name": "home", "kind": "shared", "gib": 1, "used_bytes": 5, "used_files": None}
+    told = usage_text({**found, "price_month": "0", "charged_this_month": "0"})
+    assert [line.split(maxsplit=1)[1] for line in told.splitlines() if line.startswith("files")] == [
+        "not counted yet"
+    ]

@@ -47,6 +47,14 @@ def sent(api: FakeApi, method: str, path: str) -> Any:
     return seen.json
 
 
+def test_an_image_that_is_not_there_is_said_before_the_question(api: FakeApi, line: CommandLine) -> None:
+    api.on(
+        "GET", "/images/nothing", Reply(404, {"code": "not_found", "detail": "There is no image nothing."})
+    )
+    ran = line.run("launch", *WANTED, "--image", "nothing", stdin="y\n", terminal=True)
+    assert (ran.code, "Launch it" in ran.err) == (3, False)
+
+
 def test_a_launch_says_its_price_waits_until_it_can_be_reached_and_prints_its_name(
     api: FakeApi, line: CommandLine
 ) -> None:
