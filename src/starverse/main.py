@@ -57,6 +57,7 @@ from starverse.reconcilers import (
     disk_meter,
     disks,
     fabric,
+    history,
     idle,
     images,
     inventory,
@@ -105,6 +106,7 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
         disk_copies,
         attachments,
         disk_meter,
+        history,
     )
     return [part.make(platform) for part in parts]
 

@@ -22,7 +22,14 @@ from sqlalchemy import (
     text,
 )
 
-from starverse.db import disk_tables, fabric_tables, instance_tables, ledger_tables, server_tables
+from starverse.db import (
+    disk_tables,
+    fabric_tables,
+    history_tables,
+    instance_tables,
+    ledger_tables,
+    server_tables,
+)
 from starverse.db.metadata import EnumText, IdText, MicroYuan, SerialKey, UtcTime, metadata, one_of
 from starverse.domain.tariff import Tariff
 from starverse.domain.workloads.reasons import EndCause, NoticeReason
@@ -31,6 +38,7 @@ from starverse.domain.workloads.states import AllocationState, CheckpointState, 
 __all__ = [
     "disk_tables",
     "fabric_tables",
+    "history_tables",
     "instance_tables",
     "ledger_tables",
     "metadata",
