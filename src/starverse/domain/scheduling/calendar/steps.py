@@ -121,9 +121,11 @@ class StepFunction:
             yield self._runs(limit, [first], start, end)
             return
         firsts = np.frombuffer(self._firsts, np.int64)
-        begins = np.maximum(firsts[blocks[:-1]], start)
-        following = blocks[1:] + 1
-        stops = np.where(following > last, end, firsts[np.minimum(following, last)])
+        following = blocks + 1
+        until = np.where(following > last, end, firsts[np.minimum(following, last)])
+        above = self._lows[blocks] > limit  # wholly: a run begins after it, or ends before it
+        begins = np.maximum(np.where(above, until, firsts[blocks])[:-1], start)
+        stops = np.where(above, firsts[blocks], until)[1:]
         del firsts  # an array that is looked at cannot grow
         pairs = np.flatnonzero(stops - begins >= seconds)
         in_order = pairs if earliest else pairs[::-1]
