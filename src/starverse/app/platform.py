@@ -8,6 +8,7 @@ from pathlib import Path
 
 from starverse.app.passwords import Passwords
 from starverse.app.ports import Clock, Copier, Ids, ImageStore, NoCopier, NoImages, Wakeups
+from starverse.app.run_history import RunHistory
 from starverse.db.node_memory import NodeMemory
 from starverse.db.servers import Server
 from starverse.db.session import Database
@@ -141,6 +142,7 @@ class Platform:
     copier: Copier = field(default_factory=NoCopier)
     passwords: Passwords = field(default_factory=Passwords)
     copy_tree: Callable[[Path, Path], int] = no_copy
+    runs: RunHistory = field(default_factory=RunHistory)
 
     def channel_addresses(self) -> str:
         """Where launchers dial, tried in turn: this machine's socket, then the channels of all servers."""

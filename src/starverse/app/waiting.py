@@ -13,6 +13,8 @@ from starverse.app.platform import Platform
 from starverse.app.snapshot import take_snapshot
 from starverse.domain.ids import JobId
 from starverse.domain.scheduling.decide import decide
+from starverse.domain.scheduling.snapshot import Snapshot
+from starverse.domain.scheduling.when_will_i_start import Outlook
 from starverse.domain.scheduling.why import explain
 from starverse.domain.timespan import format_instant
 from starverse.domain.workloads.records import Job
@@ -35,6 +37,7 @@ def explain_waiting(platform: Platform, job: Job) -> dict[str, Any]:
         "facts": [],
         "what_helps": [],
         "earliest_start_at": None,
+        "start_estimate": None,
     }
     if job.state is not JobState.QUEUED:
         return plain
@@ -49,6 +52,21 @@ def explain_waiting(platform: Platform, job: Job) -> dict[str, Any]:
         "facts": list(why.facts),
         "what_helps": list(why.what_helps),
         "earliest_start_at": format_instant(why.start_estimate) if why.start_estimate else None,
+        "start_estimate": _estimate(platform, snapshot, JobId(job.id), now),
+    }
+
+
+def _estimate(platform: Platform, snapshot: Snapshot, job_id: JobId, now: datetime) -> dict[str, str] | None:
+    """Earliest, expected and latest start by the run times of the platform's own history."""
+    with platform.database.read() as connection:
+        times = platform.runs.times(connection, now)
+    band = Outlook(snapshot, times, now).waiting(job_id)
+    if band is None:
+        return None
+    return {
+        "earliest_at": format_instant(band.earliest),
+        "expected_at": format_instant(band.expected),
+        "latest_at": format_instant(band.latest),
     }
 
 

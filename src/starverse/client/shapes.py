@@ -155,6 +155,7 @@ class Why(TypedDict):
     facts: list[Any]
     what_helps: list[str]
     earliest_start_at: str | None
+    start_estimate: dict[str, str] | None
 
 
 class Limits(TypedDict):

@@ -238,8 +238,16 @@ class LintOut(Out):
     price: PriceOut | None
 
 
+class StartEstimateOut(Out):
+    """When a job will start, by the queue played forward on run times of the past; an estimate."""
+
+    earliest_at: InstantText
+    expected_at: InstantText
+    latest_at: InstantText
+
+
 class WhyOut(Out):
-    """Why a job waits, and what would help."""
+    """Why a job waits, and what would help. ``earliest_start_at`` is promised, ``start_estimate`` is not."""
 
     job: str
     state: str
@@ -248,6 +256,7 @@ class WhyOut(Out):
     facts: list[Any]
     what_helps: list[str]
     earliest_start_at: InstantText | None
+    start_estimate: StartEstimateOut | None
 
 
 class GapOut(Out):

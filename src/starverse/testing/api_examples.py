@@ -259,6 +259,11 @@ def why() -> dict[str, Any]:
         "facts": ["6 of 8 are free on node-1", {"pool": "bj1/rtx4090/eth", "queued before": 2}],
         "what_helps": ["ask for 6 cards: it would start now"],
         "earliest_start_at": "2026-03-10T13:00:00Z",
+        "start_estimate": {
+            "earliest_at": "2026-03-10T10:20:00Z",
+            "expected_at": "2026-03-10T11:05:00Z",
+            "latest_at": "2026-03-10T12:40:00Z",
+        },
     }
 
 

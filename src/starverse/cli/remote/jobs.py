@@ -180,6 +180,10 @@ def why_text(found: Why) -> str:
     earliest = when(found.get("earliest_start_at"))
     if earliest:
         lines.append(f"earliest start: {earliest}")
+    estimate = found.get("start_estimate")
+    if estimate:
+        first, expected, last = (when(estimate[f"{name}_at"]) for name in ("earliest", "expected", "latest"))
+        lines.append(f"will start about {expected}, between {first} and {last} (by how long jobs ran lately)")
     return "\n".join(lines)
 
 

@@ -146,7 +146,9 @@ def _lines(read: Read, session: Session, now: datetime, states: frozenset[str] |
     starts: dict[str, str | None] = {}
     if "start" in read:
         for job in jobs[:_EXPECTED_STARTS_MAX]:
-            starts[job["id"]] = session.client().jobs.why(job["id"]).get("earliest_start_at")
+            why = session.client().jobs.why(job["id"])
+            estimate = why.get("start_estimate") or {}
+            starts[job["id"]] = why.get("earliest_start_at") or estimate.get("expected_at")
     lines = [job_line(job, now, expected_start=starts.get(job["id"])) for job in jobs]
     return lines if {"array", "array-unique"} & set(read.values) else fold_waiting_tasks(lines)
 

@@ -30,8 +30,8 @@ from starverse.domain.workloads.specs import Resources
 
 SHARES = (0.1, 0.5, 0.9)
 """Quantiles of run times behind earliest, expected and latest."""
-STOP_EVERY = 250
-"""So many jobs are played again for one that is not submitted yet."""
+STOP_EVERY = 100
+"""At most so many jobs are played again for one that is not submitted yet."""
 
 
 @dataclass(frozen=True, slots=True)
