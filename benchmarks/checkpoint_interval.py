@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from benchmarks.report import Figure, Report, emit
 from starverse.domain.recovery.checkpoint_interval import (
     OPERATOR_MAXIMUM_SECONDS,
+    UNMEASURED_SAVE_SECONDS,
     best_interval,
     reclaim_rate,
 )
@@ -35,8 +36,6 @@ NUMBER = 4
 NAME = "checkpoint interval"
 SAVE_SECONDS = (6.0, 30.0, 120.0)
 """About 4, 20 and 80 GiB at what ``checkpoint-engine`` measures on this machine."""
-UNMEASURED_SAVE_SECONDS = 10.0
-"""What is taken for a save before one was measured."""
 STARTS_WITHIN_SECONDS = 600.0
 SAVE_SPREAD = 0.3
 GRID_STEP = 1.08

@@ -169,7 +169,7 @@ class PolicySettings(_Section):
     workspace_keep_days: int = Field(
         14, ge=0, description="How long a workspace stays after the end of its job"
     )
-    checkpoint_interval_seconds: int = Field(1800, ge=1, description="How often the template saves")
+    checkpoint_interval_seconds: int = Field(1800, ge=1, description="How often the template saves, at least")
     checkpoints_kept: int = Field(3, ge=1, description="Newest checkpoints kept of a job")
     registration_open: bool = Field(True, description="Whether anyone may register")
     mock_gateway: bool = Field(True, description="Whether the mock payment gateway is on")

@@ -25,6 +25,7 @@ from starverse.db import folders as folder_rows
 from starverse.db.folders import Workspace
 from starverse.domain.errors import InvariantBroken, Unavailable
 from starverse.domain.ids import AccountId, AllocationId, TeamId
+from starverse.domain.recovery.checkpoint_interval import reclaim_rate
 from starverse.domain.sbatch.hostlists import fold_hosts
 from starverse.domain.sbatch.patterns import PatternContext, workspace_file
 from starverse.domain.tariff import Tariff
@@ -41,6 +42,9 @@ RESTORE_SECONDS_MAX = 3600
 """What the checkpoint template puts back before the script is ready takes time; so much is allowed for."""
 
 
+RECLAIMS_SEEN_DAYS = 7
+
+
 @dataclass(frozen=True, slots=True)
 class _Ground:
     """What the launch spec needs beside the job and the allocation."""
@@ -55,6 +59,8 @@ class _Ground:
     image: str = ""
     places: tuple[tuple[int, int], ...] = ()
     """For each of its nodes, how many cards it has there, and how many the node has."""
+    reclaims_per_second: float = 0.0
+    """What is expected of its pool, where the checkpoint template saves a run that may be reclaimed."""
 
 
 def start(platform: Platform, allocation: Allocation) -> bool:
@@ -162,7 +168,18 @@ def _read_ground(connection: Connection, platform: Platform, allocation: Allocat
         secrets=secrets.values_of(connection, platform, job.team_id, job.spec.secret_names),
         plugs=wanted_plugs(connection, platform, allocation.id),
         ttl_seconds=ttl_left(connection, allocation, job) or 0,
+        reclaims_per_second=_expected_reclaims(connection, platform, allocation, job),
     )
+
+
+def _expected_reclaims(connection: Connection, platform: Platform, allocation: Allocation, job: Job) -> float:
+    """Reclaims per second of a run on this pool, by the last days; 0 where none is saved or reclaimed."""
+    reclaimable = allocation.tariff in (Tariff.SPOT, Tariff.IDLE) and allocation.card_model is not None
+    if job.spec.checkpoint_folder is None or not reclaimable:
+        return 0.0
+    since = platform.clock.now() - timedelta(days=RECLAIMS_SEEN_DAYS)
+    model, fabric = allocation.card_model or "", allocation.fabric
+    return reclaim_rate(*allocations.reclaims_seen(connection, model, fabric, since))
 
 
 def ttl_left(connection: Connection, allocation: Allocation, job: Job) -> int | None:
@@ -173,6 +190,13 @@ def ttl_left(connection: Connection, allocation: Allocation, job: Job) -> int | 
     first = allocations.first_ready(connection, [job.id]).get(job.id)
     counted_from = allocation.ready_at or allocation.placed_at
     return instances.policy_of(connection, job.instance_id).ttl_left(first, counted_from)
+
+
+def _template(platform: Platform, spec: JobSpec, ground: _Ground) -> Template | None:
+    if spec.checkpoint_folder is None:
+        return None
+    longest = platform.settings.checkpoint_interval_seconds
+    return Template(spec.checkpoint_folder, longest, ground.reclaims_per_second)
 
 
 def launch_spec(
@@ -188,9 +212,6 @@ def launch_spec(
         array_index=job.array_index,
     )
     signal = spec.signal
-    template = None
-    if spec.checkpoint_folder is not None:
-        template = Template(spec.checkpoint_folder, settings.checkpoint_interval_seconds)
     append = spec.open_mode is OpenMode.APPEND or allocation.attempt > 1
     return LaunchSpec(
         allocation_id=allocation.id,
@@ -216,7 +237,7 @@ def launch_spec(
         mounts=ground.mounts,
         limits=_limits(platform, spec, allocation, ground.places),
         resume_from=allocation.resume_from,
-        template=template,
+        template=_template(platform, spec, ground),
         driver=settings.driver,
         network=network_of(spec).value,
         network_reachable=settings.network_reachable,

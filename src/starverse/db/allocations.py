@@ -28,6 +28,8 @@ from starverse.db.metadata import UtcTime
 from starverse.db.prepared import Prepared, among
 from starverse.db.session import LostRace
 from starverse.db.tables import allocation_cards, allocation_nodes, allocations, cards, jobs
+from starverse.domain.tariff import Tariff
+from starverse.domain.workloads.reasons import NoticeReason
 from starverse.domain.workloads.records import Allocation
 from starverse.domain.workloads.states import (
     ALLOCATION_TRANSITIONS,
@@ -36,6 +38,7 @@ from starverse.domain.workloads.states import (
     advance,
 )
 
+RECLAIMABLE_MOST = 500
 _IS_OPEN = allocations.c.state.in_(OPEN_ALLOCATION_STATES)
 _NOT_EXAMINED = allocations.c.state.not_in(OPEN_ALLOCATION_STATES) & allocations.c.examined_at.is_(None)
 _COLUMNS = tuple(f.name for f in dataclasses.fields(Allocation) if f.name not in ("nodes", "cards"))
@@ -284,6 +287,28 @@ def ended_since(connection: Connection, since: datetime) -> list[Any]:
 def closed_since(connection: Connection, since: datetime) -> list[Any]:
     """The same of what was recorded as ended since then, whenever it ended."""
     return _CLOSED_SINCE.rows(connection, since=since)
+
+
+_RECLAIMABLE = Prepared(
+    select(allocations.c.ready_at, allocations.c.ended_at, allocations.c.notice_reason)
+    .where(
+        allocations.c.ended_at >= bindparam("since", type_=UtcTime),
+        allocations.c.ready_at.is_not(None),
+        allocations.c.tariff.in_((Tariff.SPOT, Tariff.IDLE)),
+        allocations.c.card_model == bindparam("model"),
+        allocations.c.fabric == bindparam("fabric"),
+    )
+    .order_by(allocations.c.ended_at.desc())
+    .limit(RECLAIMABLE_MOST)
+)
+
+
+def reclaims_seen(connection: Connection, model: str, fabric: str, since: datetime) -> tuple[int, float]:
+    """How many spot and idle runs of a pool that ended since then were reclaimed, and how many seconds all of
+    them ran; of the newest ``RECLAIMABLE_MOST``."""
+    rows = _RECLAIMABLE.rows(connection, since=since, model=model, fabric=fabric)
+    reclaims = sum(reason == NoticeReason.RECLAIM for _, _, reason in rows)
+    return reclaims, sum((ended - ready).total_seconds() for ready, ended, _ in rows)
 
 
 def _read(connection: Connection, rows: list[Any]) -> list[Allocation]:

@@ -18,6 +18,7 @@ from starverse.domain.workloads.launch import LaunchSpec
 from starverse.node.checkpoint_template import CopyOutcome, Rehash, Template, publish_copy, restore_copy
 from starverse.node.folder import AllocationFolder
 from starverse.node.sandbox.staging import die_with, enter_as_user
+from starverse.node.template_keeping import PUBLISHED
 
 ACTS = ("restore", "periodic", "final")
 
@@ -46,7 +47,7 @@ def perform(spec: LaunchSpec, workspace: Path, checkpoints: Path, act: str) -> s
         return "" if item is None else f"checkpoint {item.path.name} restored to {spec.template.folder}"
     result = publish_copy(template, Rehash.NEVER if act == "final" else Rehash.RECENT)
     if result.outcome is CopyOutcome.PUBLISHED and result.checkpoint is not None:
-        return f"checkpoint {result.checkpoint.path.name} published from {spec.template.folder}"
+        return f"checkpoint {result.checkpoint.path.name}{PUBLISHED}{spec.template.folder}"
     return "" if result.outcome is CopyOutcome.UNCHANGED else f"no checkpoint: {result.reason}"
 
 

@@ -17,6 +17,8 @@ PRIOR_RECLAIMS = 1.0
 PRIOR_SECONDS = 3 * 3600.0
 """Before anything is seen: as if one reclaim had been seen in three hours of running."""
 OPERATOR_MAXIMUM_SECONDS = 1800.0
+UNMEASURED_SAVE_SECONDS = 10.0
+"""What a save is taken to last before one was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,33 @@ def best_interval(
     save = max(save_seconds, 1.0)
     seconds = max(min(_daly(save, reclaims_per_second), maximum_seconds), min(save, maximum_seconds))
     return Interval(seconds, expected_loss_share(seconds, save_seconds, reclaims_per_second))
+
+
+@dataclass(slots=True)
+class SavePace:
+    """The interval of one run, as its saves are measured; mutable, its keeper's own working state.
+
+    ``reclaims_per_second`` 0: it runs on a claim that is not reclaimed, and saves at the maximum.
+    """
+
+    maximum_seconds: float
+    reclaims_per_second: float
+    measured_seconds: float = 0.0
+    measured: int = 0
+
+    def saved(self, seconds: float) -> None:
+        """A save took so long."""
+        self.measured_seconds += max(0.0, seconds)
+        self.measured += 1
+
+    @property
+    def save_seconds(self) -> float:
+        """The mean of what was measured, or what is taken before."""
+        return self.measured_seconds / self.measured if self.measured else UNMEASURED_SAVE_SECONDS
+
+    @property
+    def interval(self) -> Interval:
+        return best_interval(self.save_seconds, self.reclaims_per_second, self.maximum_seconds)
 
 
 def expected_loss_share(seconds: float, save_seconds: float, reclaims_per_second: float) -> float:

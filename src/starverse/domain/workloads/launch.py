@@ -65,10 +65,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Checkpoints for a script that makes none itself: a workspace folder, copied every interval."""
+    """Checkpoints for a script that makes none itself: a workspace folder, copied every interval.
+
+    ``interval_seconds`` is the longest interval. With ``reclaims_per_second`` above 0 it is as short as the
+    time of a save, measured, and that rate make it worth while.
+    """
 
     folder: str
     interval_seconds: int
+    reclaims_per_second: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
