@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from starverse.app import bootstrap
 from starverse.app.auth import ensure_operator
@@ -43,7 +44,6 @@ from starverse.gateway.inside import Inside
 from starverse.gateway.rooms import Rooms
 from starverse.gateway.serving import Gateway
 from starverse.http.app import make_app
-from starverse.http.refused_sockets import RefusedSockets
 from starverse.node.cards.choosing import card_source
 from starverse.node.channel_server import ChannelServer, TlsSettings
 from starverse.node.disk_trees import copy_tree
@@ -399,6 +399,15 @@ async def run_http(settings: uvicorn.Config, sockets: list[socket.socket], rooms
         await uvicorn.Server(settings).serve(sockets=sockets)
     finally:
         await rooms.close()
+
+
+class RefusedSockets(WebSocketsSansIOProtocol):
+    """A whole answer of HTTP instead of a WebSocket is a handshake too: uvicorn logs an error for each."""
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
 
 
 def http_settings(app: object, trusted_proxies: str) -> uvicorn.Config:
