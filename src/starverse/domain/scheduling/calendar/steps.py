@@ -118,7 +118,7 @@ class StepFunction:
         marked[0] = marked[-1] = True
         blocks = np.flatnonzero(marked) + first
         if len(blocks) == 1:
-            yield self._runs(limit, [first], start, end)
+            yield self._runs(limit, [[first]], start, end)
             return
         firsts = np.frombuffer(self._firsts, np.int64)
         following = blocks + 1
@@ -129,31 +129,34 @@ class StepFunction:
         del firsts  # an array that is looked at cannot grow
         pairs = np.flatnonzero(stops - begins >= seconds)
         in_order = pairs if earliest else pairs[::-1]
-        at, width = 0, 4
+        at, width = 0, 8
         while at < len(in_order):
-            batch = _unbroken(in_order[at : at + width])
-            at, width = at + len(batch), 2 * width
-            low, high = sorted((int(batch[0]), int(batch[-1])))
-            whole = blocks[low : high + 2]
-            between = whole[:-1][np.diff(whole) > 1] + 1
-            yield self._runs(limit, np.union1d(whole, between).tolist(), start, end)
+            batch = np.sort(in_order[at : at + width])
+            at, width = at + len(batch), 4 * width
+            yield self._runs(limit, _groups(batch, blocks), start, end)
 
-    def _runs(self, limit: int, blocks: list[int], start: int, end: int) -> tuple[Seconds, Seconds]:
-        """Starts and ends of the runs at or below ``limit`` in these blocks, of ``[start, end)``.
+    def _runs(self, limit: int, groups: list[list[int]], start: int, end: int) -> tuple[Seconds, Seconds]:
+        """Starts and ends of the runs at or below ``limit`` in groups of blocks, of ``[start, end)``.
 
-        Blocks left out between two of them lie at or below the limit, as the one after which they come.
+        Blocks left out inside a group lie at or below the limit, as the one after which they come. A group
+        ends with a point above, where the block after it begins.
         """
-        levels = [np.frombuffer(self._levels[block], np.int64) for block in blocks]
-        sizes = [len(found) for found in levels]
-        low = np.concatenate(levels) <= np.repeat(limit - self._offsets[blocks], sizes)
-        at = np.concatenate([np.frombuffer(self._times[block], np.int64) for block in blocks])
+        above = np.array([limit + 1], np.int64)
+        times, levels, offsets = [], [], []
+        for group in groups:
+            for block in group:
+                times.append(np.frombuffer(self._times[block], np.int64))
+                levels.append(np.frombuffer(self._levels[block], np.int64))
+                offsets.append(int(self._offsets[block]))
+            after = group[-1] + 1
+            times.append(np.array([self._firsts[after] if after < len(self._firsts) else end], np.int64))
+            levels.append(above)
+            offsets.append(0)
+        at = np.concatenate(times)
+        low = np.concatenate(levels) + np.repeat(offsets, [len(found) for found in levels]) <= limit
         turns = at[np.flatnonzero(low[1:] != low[:-1]) + 1]
         if low[0]:
             turns = np.concatenate((at[:1], turns))
-        if low[-1]:
-            after = blocks[-1] + 1
-            close = self._firsts[after] if after < len(self._firsts) else end
-            turns = np.concatenate((turns, np.array([close], np.int64)))
         starts, ends = np.maximum(turns[0::2], start), np.minimum(turns[1::2], end)
         inside = starts < ends
         return starts[inside], ends[inside]
@@ -218,7 +221,17 @@ class StepFunction:
         self._measure(block)
 
 
-def _unbroken(numbers: Seconds) -> Seconds:
-    """The first of these up to where one does not neighbour the one before."""
-    breaks = np.flatnonzero(np.abs(np.diff(numbers)) != 1)
-    return numbers[: int(breaks[0]) + 1] if len(breaks) else numbers
+def _groups(pairs: Seconds, blocks: Seconds) -> list[list[int]]:
+    """The blocks of these neighbours, and one of those between; neighbours that share a block together."""
+    groups: list[list[int]] = []
+    before = -1
+    for pair, left, right in zip(
+        pairs.tolist(), blocks[pairs].tolist(), blocks[pairs + 1].tolist(), strict=True
+    ):
+        if not groups or pair != before + 1:
+            groups.append([left])
+        if right > left + 1:
+            groups[-1].append(left + 1)
+        groups[-1].append(right)
+        before = pair
+    return groups
