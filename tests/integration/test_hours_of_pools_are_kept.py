@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+from starverse.app.heat_maps import HeatMapRequest, heat_maps
 from starverse.db import pool_history
 from starverse.testing.platforms import START, fresh_database
 from starverse.testing.worlds import World
@@ -24,6 +25,13 @@ def test_each_hour_of_each_pool_is_kept_once_and_old_ones_go(tmp_path: Path) -> 
         assert [hour.hour_at for hour in kept] == [START, START + timedelta(hours=3)]
         assert all(0 < hour.cards_free <= hour.cards_total for hour in kept)
         assert all(hour.spot_micro_per_card_hour for hour in kept)
+        (told,) = heat_maps(world.platform, HeatMapRequest(cards=8))
+        assert told["pool"] == "/".join(pool)
+        assert not told["enough_history"]
+        assert told["history_hours"] == 4
+        assert told["hours"][0]["at"] == "2026-03-10T14:00:00+08:00"
+        assert told["hours"][0]["price"] > 0
+        assert heat_maps(world.platform, HeatMapRequest(card="h100")) == []
         world.clock.advance(weeks=27)
         world.run_reconciler("history")
         with database.read() as connection:

@@ -31,6 +31,7 @@ OWN = {
     ("POST", "/teams"): {"name": "audio"},
     ("GET", "/offers"): None,
     ("GET", "/nodes"): None,
+    ("GET", "/heatmap"): None,
     ("GET", "/limits"): None,
     ("POST", "/quotes"): {},
     ("GET", "/instances"): None,

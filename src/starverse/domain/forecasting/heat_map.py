@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from starverse.domain.forecasting.availability import flags, hour_of_week, probability
+from starverse.domain.forecasting.availability import (
+    climatology,
+    flags,
+    hour_of_week,
+    markov,
+    probability,
+)
 from starverse.domain.forecasting.backtest import calibration, chances_told, skill
 from starverse.domain.forecasting.free_cards import ENOUGH_HOURS, forecast
 from starverse.domain.forecasting.series import Floats, HourlySeries
@@ -26,7 +33,7 @@ LOW, HIGH = 0, -1
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """One hour ahead; prices ``None`` where none were recorded. ``method``: ``model``, ``climatology``, ...
+    """One hour ahead; prices ``None`` where none were recorded. ``method``: ``model``, or a naive one.
 
     ``price_low`` and ``price_high`` bound a 90 % band.
     """
@@ -70,6 +77,49 @@ class HeatMap:
         """The instant at which a window begins."""
         return self.hours[window.first].at
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; instants in ISO 8601, a price ``None`` where none was recorded."""
+        return {
+            "cards": self.cards,
+            "history_hours": self.history_hours,
+            "enough_history": self.enough,
+            "hours": [
+                {
+                    "at": hour.at.isoformat(),
+                    "probability": round(hour.probability, 4),
+                    "method": hour.method,
+                    "free": round(hour.free, 2),
+                    "price": hour.price,
+                    "price_low": hour.price_low,
+                    "price_high": hour.price_high,
+                }
+                for hour in self.hours
+            ],
+            "record": [
+                {
+                    "ahead_hours": row.ahead,
+                    "skill": round(row.skill, 4),
+                    "calibration_error": round(row.calibration_error, 4),
+                    "best_naive": row.best_naive,
+                    "outcomes": row.outcomes,
+                }
+                for row in self.record
+            ],
+            "windows": [
+                {
+                    "start": self.start_of(window).isoformat(),
+                    "hours": window.hours,
+                    "price": None if self.hours[0].price is None else window.price,
+                    "probability": round(window.probability, 4),
+                }
+                for window in self.windows
+            ],
+            "low_windows": [
+                {"week_hour": low.first, "hours": low.hours, "text": low.text, "saving": round(low.saving, 4)}
+                for low in self.low
+            ],
+        }
+
 
 def heat_map(
     history: HourlySeries, cards: int, hours: int = 1, prices: HourlySeries | None = None
@@ -86,8 +136,8 @@ def heat_map(
     told = probability(judged, cards, ahead)
     methods = ["model" if enough else "not enough history"] * HOURS
     for index in range(HOURS):
-        if record and _record_for(record, index + 1).skill < 0:
-            told[index], methods[index] = _usual(judged, cards, index + 1), "climatology"
+        if record and (row := _record_for(record, index + 1)).skill < 0:
+            told[index], methods[index] = _naive(judged, cards, index + 1, row.best_naive), row.best_naive
     free = forecast(history, ahead)
     cost = None if prices is None or prices.gap_share == 1.0 else forecast(prices, ahead)
     rows = tuple(
@@ -160,6 +210,10 @@ def _record_for(record: tuple[Record, ...], ahead: int) -> Record:
     return record[-1]
 
 
-def _usual(history: HourlySeries, cards: int, ahead: int) -> float:
+def _naive(history: HourlySeries, cards: int, ahead: int, method: str) -> float:
     past = flags(history, cards)
-    return float(hour_of_week(past, ahead, np.array([past.hours - 1]))[0])
+    if method == "climatology":
+        return float(hour_of_week(past, ahead, np.array([past.hours - 1]))[0])
+    if method == "share of the past":
+        return float(climatology(past, np.array([len(past.free) - 1]))[0])
+    return float(past.yes[-1]) if method == "persistence" else float(markov(past, [ahead])[0])
