@@ -263,6 +263,10 @@ def test_why_and_record_are_given(site: Site) -> None:
     number = submit(person)
     why = person.get(f"/jobs/{number}/why")
     assert why["state"] == "queued"
+    body = {"script": SCRIPT, "lint": True, "when": True}
+    asked = person.client.post(f"{PREFIX}/jobs", json=body).json()
+    assert asked["start_estimate"]["earliest_at"] <= asked["start_estimate"]["latest_at"]
+    assert person.client.post(f"{PREFIX}/jobs", json=body | {"when": False}).json()["start_estimate"] is None
     record = person.get(f"/jobs/{number}/record")
     assert record["script"]["text"] == SCRIPT
     signal = person.client.post(f"{PREFIX}/jobs/{number}:cancel", json={"signal": "USR1"})

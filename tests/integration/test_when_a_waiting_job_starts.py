@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from starverse.app import jobs
 from starverse.app.run_history import RunHistory
+from starverse.app.views import SubmitRequest
 from starverse.cli.remote.jobs import why_text
 from starverse.domain.scheduling.run_times import PRIOR_SECONDS, RunFeatures
+from starverse.domain.timespan import format_instant
 from starverse.engines.fake import FakeRun
 from starverse.testing.platforms import fresh_database
 from starverse.testing.worlds import World
@@ -44,4 +47,11 @@ def test_the_past_tells_when_it_starts(world: World) -> None:
     )
     assert now.isoformat() < first <= expected <= last
     assert f"will start about {expected[:4]}" in why_text(told)  # type: ignore[arg-type]
+    request = SubmitRequest(
+        "#!/bin/bash\ntrue\n", argv=("--gres=gpu:rtx4090:1", "--job-name=train"), lint=True
+    )
+    assert jobs.submit(world.platform, lab, request).start_estimate is None
+    new = jobs.submit(world.platform, lab, replace(request, when=True)).start_estimate
+    assert new is not None
+    assert format_instant(new.expected_at) >= expected
     assert jobs.why(world.platform, lab, numbers[0])["start_estimate"] is None

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy import Connection
 
-from starverse.app import job_views, secrets
+from starverse.app import job_views, secrets, start_estimate
 from starverse.app.disks.naming import name_disks
 from starverse.app.funding import sources_of
 from starverse.app.idempotency import claim, made_before
@@ -76,7 +76,10 @@ def submit(platform: Platform, identity: Identity, request: SubmitRequest) -> Su
         price = price_of(world, spec) if spec is not None and not faults else None
         sources = sources_of(ledger.team_wallet(connection, TeamId(identity.team_id)))
     if request.lint:
-        return lint_result(understood, faults, _notices(platform, understood), price)
+        found = lint_result(understood, faults, _notices(platform, understood), price)
+        if not request.when or spec is None or price is None:
+            return found
+        return replace(found, start_estimate=start_estimate.of_new(platform, identity, spec, now))
     if faults or spec is None or price is None:
         raise Invalid(faults=faults)
     of_one_node = spec.resources.nodes == 1 and not spec.resources.nodelist and not spec.resources.exclude

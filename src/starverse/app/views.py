@@ -40,7 +40,8 @@ class SubmitRequest:
     variables and the variables that ``--export`` names. ``folder_id`` (``sha256:<hex>``) names an uploaded
     folder of the team; ``None`` starts with an empty workspace. ``submit_dir`` is where the caller stood,
     for display only. ``lint``: tell what would happen and its price, change nothing. ``once``: the
-    caller's idempotency key; ``idempotency.claim`` it in the transaction that inserts the job.
+    caller's idempotency key; ``idempotency.claim`` it in the transaction that inserts the job. ``when``: a
+    lint also tells about when the job would start.
     """
 
     script: str
@@ -51,7 +52,17 @@ class SubmitRequest:
     folder_id: str | None = None
     submit_dir: str = ""
     lint: bool = False
+    when: bool = False
     once: Once | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartEstimate:
+    """About when a job will start."""
+
+    earliest_at: datetime
+    expected_at: datetime
+    latest_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +224,7 @@ class SubmitResult:
     effective: tuple[EffectiveOption, ...] = ()
     ignored: tuple[OptionRemark, ...] = ()
     refused: tuple[OptionRemark, ...] = ()
+    start_estimate: StartEstimate | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from starverse.app import start_estimate
 from starverse.app.disk_space import may_start_anything
 from starverse.app.platform import Platform
 from starverse.app.snapshot import take_snapshot
 from starverse.domain.ids import JobId
 from starverse.domain.scheduling.decide import decide
 from starverse.domain.scheduling.snapshot import Snapshot
-from starverse.domain.scheduling.when_will_i_start import Outlook
 from starverse.domain.scheduling.why import explain
 from starverse.domain.timespan import format_instant
 from starverse.domain.workloads.records import Job
@@ -57,16 +57,13 @@ def explain_waiting(platform: Platform, job: Job) -> dict[str, Any]:
 
 
 def _estimate(platform: Platform, snapshot: Snapshot, job_id: JobId, now: datetime) -> dict[str, str] | None:
-    """Earliest, expected and latest start by the run times of the platform's own history."""
-    with platform.database.read() as connection:
-        times = platform.runs.times(connection, now)
-    band = Outlook(snapshot, times, now).waiting(job_id)
-    if band is None:
+    found = start_estimate.of_waiting(platform, snapshot, job_id, now)
+    if found is None:
         return None
     return {
-        "earliest_at": format_instant(band.earliest),
-        "expected_at": format_instant(band.expected),
-        "latest_at": format_instant(band.latest),
+        "earliest_at": format_instant(found.earliest_at),
+        "expected_at": format_instant(found.expected_at),
+        "latest_at": format_instant(found.latest_at),
     }
 
 

@@ -68,9 +68,10 @@ class Jobs(HasFiles):
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def lint(self, submission: Submission) -> Lint:
-        """What a submit would do and cost; creates nothing."""
-        return cast(Lint, self._transport.send(Call("POST", "/jobs", body=submission.body(lint=True))))
+    def lint(self, submission: Submission, *, when: bool = False) -> Lint:
+        """What a submit would do and cost, and ``when`` it would start; creates nothing."""
+        body = submission.body(lint=True) | ({"when": True} if when else {})
+        return cast(Lint, self._transport.send(Call("POST", "/jobs", body=body)))
 
     def submit(self, submission: Submission, *, key: str | None = None) -> Submitted:
         call = Call("POST", "/jobs", body=submission.body(lint=False), key=key or new_key())

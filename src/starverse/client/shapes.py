@@ -146,6 +146,7 @@ class Lint(TypedDict):
     refused: list[dict[str, Any]]
     notices: list[str]
     price: dict[str, Any] | None
+    start_estimate: NotRequired[dict[str, str] | None]
 
 
 class Why(TypedDict):

@@ -19,7 +19,8 @@ class SubmitIn(In):
 
     ``argv`` holds the option words of the command line without the script's name, ``arguments`` the script's
     own; ``environment`` the ``SBATCH_*`` variables, those that ``--export`` names, and ``TZ``, the zone that
-    times without one are read in (default: the server's). With ``lint`` nothing is created.
+    times without one are read in (default: the server's). With ``lint`` nothing is created; with ``when`` it
+    tells about when the job would start, too.
     """
 
     model_config = ConfigDict(
@@ -42,6 +43,7 @@ class SubmitIn(In):
     folder_id: Annotated[str | None, Field(max_length=100)] = None
     submit_dir: Annotated[str, Field(max_length=10_000)] = ""
     lint: bool = False
+    when: bool = False
 
     def request(self) -> SubmitRequest:
         """The same for the use case, without its idempotency key."""
@@ -54,6 +56,7 @@ class SubmitIn(In):
             folder_id=self.folder_id,
             submit_dir=self.submit_dir,
             lint=self.lint,
+            when=self.when,
         )
 
 
@@ -228,6 +231,14 @@ class SubmittedOut(Out):
         )
 
 
+class StartEstimateOut(Out):
+    """When a job will start, by the queue played forward on run times of the past; an estimate."""
+
+    earliest_at: InstantText
+    expected_at: InstantText
+    latest_at: InstantText
+
+
 class LintOut(Out):
     """What a submission would do; nothing was created. ``price`` null: it would be refused."""
 
@@ -236,14 +247,7 @@ class LintOut(Out):
     refused: list[RemarkOut]
     notices: list[str]
     price: PriceOut | None
-
-
-class StartEstimateOut(Out):
-    """When a job will start, by the queue played forward on run times of the past; an estimate."""
-
-    earliest_at: InstantText
-    expected_at: InstantText
-    latest_at: InstantText
+    start_estimate: StartEstimateOut | None
 
 
 class WhyOut(Out):

@@ -89,7 +89,7 @@ def submit(ctx: click.Context, words: Words, lint: bool, wait: bool, quiet: bool
 
     submission = submission_of(_source(session, words), words, session.environ, session.folder)
     jobs = session.client().jobs
-    found = jobs.lint(submission)
+    found = jobs.lint(submission, when=lint)
     if lint:
         session.emit(dict(found), lambda: lint_text(found))
         session.exit_code = exit_codes.USAGE if found.get("refused") else exit_codes.OK

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starverse.cli.remote.tables import columns, render_table, visible
-from starverse.cli.remote.wording import yuan
+from starverse.cli.remote.wording import when, yuan
 from starverse.client.shapes import Lint
 
 
@@ -36,6 +37,12 @@ def remark(kind: str, found: dict[str, Any]) -> str:
     return f"{kind}: {place}{visible(text)}" + ("" if reason in text else f": {visible(reason)}")
 
 
+def estimate_line(estimate: Mapping[str, str]) -> str:
+    """About when a job will start."""
+    first, expected, last = (when(estimate[f"{name}_at"]) for name in ("earliest", "expected", "latest"))
+    return f"would start about {expected}, between {first} and {last} (by how long jobs ran lately)"
+
+
 def lint_text(found: Lint) -> str:
     """What ``--lint`` prints."""
     parts = []
@@ -51,5 +58,8 @@ def lint_text(found: Lint) -> str:
     price = found.get("price")
     if price:
         lines = [price_line(price), *(f"cheaper: {cheaper_text(way)}" for way in price.get("cheaper") or ())]
+        estimate = found.get("start_estimate")
+        if estimate:
+            lines.append(estimate_line(estimate))
         parts.append("\n".join(lines))
     return "\n\n".join(parts)

@@ -71,7 +71,7 @@ def _submit(words: Words, session: Session) -> int:
     submission = submission_of(source, words, session.environ, session.folder)
     jobs = session.client().jobs
     if "test-only" in words.own:
-        return _test_only(jobs.lint(submission), session)
+        return _test_only(jobs.lint(submission, when=True), session)
     answer = submit_with_folder(jobs, submission, session.folder, new_key())
     number = submitted_number(answer)
     session.write(f"{number}\n" if "parsable" in words.own else f"Submitted batch job {number}\n")
@@ -93,7 +93,7 @@ def _tell(answer: Submitted, session: Session) -> None:
 
 
 def _test_only(found: Lint, session: Session) -> int:
-    from starverse.cli.remote.submit_text import price_line, remark
+    from starverse.cli.remote.submit_text import estimate_line, price_line, remark
 
     for ignored in found.get("ignored") or ():
         session.note(f"sbatch: {remark('ignored', ignored)}")
@@ -105,6 +105,9 @@ def _test_only(found: Lint, session: Session) -> int:
         return 1
     price = found.get("price")
     session.note("sbatch: the job would be accepted" + (f"; {price_line(price)}" if price else ""))
+    estimate = found.get("start_estimate")
+    if estimate:
+        session.note(f"sbatch: {estimate_line(estimate)}")
     return 0
 
 
