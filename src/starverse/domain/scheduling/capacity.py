@@ -18,6 +18,7 @@ import numpy.typing as npt
 from starverse.domain.errors import InvariantBroken
 from starverse.domain.ids import CardId, NodeId
 from starverse.domain.scheduling.fit import Misfit, impossible, models_asked, permanent_reason
+from starverse.domain.scheduling.fragmentation import WholeCards
 from starverse.domain.scheduling.snapshot import NO_MODEL, Node, NodeShare, NodeState, Pool
 from starverse.domain.scheduling.topology import LinkGraph, link_graph, ordered_cards, positions
 from starverse.domain.workloads.specs import Resources
@@ -107,6 +108,7 @@ class Layout:
     model_bits: dict[str, Bits]
     kinds: tuple[tuple[int, ...], ...]
     shapes: dict[Resources, Shape]
+    usual: WholeCards
 
     def shape(self, resources: Resources) -> Shape:
         """The shape of a request; thought about once per distinct request."""
@@ -144,8 +146,11 @@ class Layout:
         return NodeShare(node.id, chosen, share.cpus, share.memory_bytes, node.generation)
 
 
-def layout_of(nodes: Iterable[Node]) -> Layout:
-    """Index the nodes; raises :class:`InvariantBroken` for a node of more than 64 cards."""
+def layout_of(nodes: Iterable[Node], requests: Iterable[tuple[int, int]] = ()) -> Layout:
+    """Index the nodes; raises :class:`InvariantBroken` for a node of more than 64 cards.
+
+    ``requests`` are the usual ones, cards and CPUs per node, that what stays free should suit.
+    """
     ordered = tuple(sorted(nodes, key=lambda node: node.id))
     cards = tuple(ordered_cards(node) for node in ordered)
     models: dict[str, list[int]] = {NO_MODEL: [0] * len(ordered)}
@@ -175,6 +180,9 @@ def layout_of(nodes: Iterable[Node]) -> Layout:
         model_bits={model: np.array(bits, dtype=np.uint64) for model, bits in models.items()},
         kinds=_kinds(ordered),
         shapes={},
+        usual=WholeCards(
+            requests, max(map(len, cards), default=0), max((node.cpus for node in ordered), default=0)
+        ),
     )
 
 

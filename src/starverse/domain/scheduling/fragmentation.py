@@ -30,6 +30,10 @@ SIZE_POWER = 2.2
 NEARLY = 0.06
 """Worth, in cards, by which places may differ and still count as equally good for whole cards."""
 
+CPU_STEPS = 512
+REQUESTS_KEPT = 8
+"""Of a cluster's requests for whole cards; more of them would say little and cost each decision."""
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
@@ -95,6 +99,33 @@ def expected_unusable(workload: Workload, nodes: Sequence[NodeRoom]) -> float:
     copies = np.floor(worth.copies(state.fits, state.cpu_milli))
     usable = (copies * worth.allowed[state.model] * size) @ np.array(workload.shares, dtype=np.float32)
     return max(0.0, free - float(usable.sum()) / CARD)
+
+
+class WholeCards:
+    """The same for whole cards of one pool: ``requests`` are (cards, CPUs) per node, the most frequent ones.
+
+    The worth of every number of free cards and CPUs is worked out once, so that a decision only looks it up.
+    """
+
+    def __init__(self, requests: Iterable[tuple[int, int]], cards_max: int, cpus_max: int) -> None:
+        """The maxima are those of the largest nodes."""
+        counts = Counter(request for request in requests if request[0])
+        kept = sorted(counts.items(), key=lambda found: (-found[1], found[0]))[:REQUESTS_KEPT]
+        self.requests = tuple(request for request, _ in kept)
+        self._step = max(1, -(-cpus_max // CPU_STEPS))
+        self._table = np.zeros((cards_max + 1, cpus_max // self._step + 1))
+        free, cpus = np.arange(cards_max + 1)[:, None], np.arange(self._table.shape[1])[None, :] * self._step
+        for (cards, cpus_wanted), count in kept:
+            share = count / sum(times for _, times in kept)
+            copies = np.minimum(free // cards, cpus / max(1, cpus_wanted))
+            self._table += share * cards**SIZE_POWER * copies
+
+    def losses(self, cards: Ints, cpus: Ints, request: tuple[int, int]) -> Ints:
+        """How far the worth of each node's free cards and CPUs falls by the request, in steps of NEARLY."""
+        if not self.requests or not request[0]:
+            return np.zeros(len(cards), dtype=np.int64)
+        after = self._table[cards - request[0], (cpus - request[1]) // self._step]
+        return np.rint((self._table[cards, cpus // self._step] - after) / NEARLY).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Which nodes: where the request fits, in which order, and the choice made.
 
-Cheapest pool first. Inside it the best linked cards, then the fewest links broken, then the tightest fit
+Cheapest pool first. Inside it the best linked cards, then the fewest links broken, then where free cards lose
+least of their use to the usual requests (``fragmentation.py``), then the tightest fit
 (fewest cards of the model left over, then fewest cards of any model, then fewest CPUs), so that whole
 nodes stay whole for those who need them; then the node id.
 """
@@ -56,7 +57,7 @@ def choose(
         good = fitting(layout, pool, shape, room)
         if int(good.sum()) < shape.resources.nodes or bool((pool.listed & ~good).any()):
             continue
-        places, weakest, left_over = _best_places(pool, shape, room, good)
+        places, weakest, left_over = _best_places(layout, pool, shape, room, good)
         found.append(((prices(pool.pool), -weakest, left_over, pool.pool), pool, places))
     if not found:
         return None
@@ -64,7 +65,9 @@ def choose(
     return _take(layout, pool, shape, room, places)
 
 
-def _best_places(pool: PoolRows, shape: Shape, room: Room, good: Flags) -> tuple[list[int], int, int]:
+def _best_places(
+    layout: Layout, pool: PoolRows, shape: Shape, room: Room, good: Flags
+) -> tuple[list[int], int, int]:
     """The best positions in the pool, their weakest link, and the cards left over beside them."""
     r = shape.resources
     places = np.flatnonzero(good)
@@ -76,6 +79,9 @@ def _best_places(pool: PoolRows, shape: Shape, room: Room, good: Flags) -> tuple
         room.cpus[pool.rows][places],
         np.bitwise_count(everything)[places].astype(np.int64),
         left[places],
+        layout.usual.losses(
+            left[places] + r.cards_per_node, room.cpus[pool.rows][places], (r.cards_per_node, r.cpus_per_node)
+        ),
         broken[places],
         -weakest[places],
         ~pool.listed[places],

@@ -9,8 +9,10 @@ are *pinned*: nobody else counts on them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 
 import numpy as np
 
@@ -223,7 +225,7 @@ class Tally:
 
 def tally_of(snapshot: Snapshot, now: datetime) -> Tally:
     """Count what is free in a snapshot. Linear in nodes and allocations."""
-    layout = layout_of(snapshot.nodes)
+    layout = layout_of(snapshot.nodes, _requests(snapshot))
     room, instant, releases = layout.idle_room(), now.timestamp(), []
     for allocation in sorted(snapshot.running, key=lambda a: a.id):
         shares = layout.shares(allocation.shares)
@@ -260,3 +262,10 @@ def within(room: Room, bound: Bound) -> Room:
 def instant_of(seconds: float) -> datetime:
     """Back to an aware UTC time, to the whole second above."""
     return datetime.fromtimestamp(math.ceil(seconds), UTC)
+
+
+def _requests(snapshot: Snapshot) -> Iterator[tuple[int, int]]:
+    """What runs and what waits: cards and CPUs per node."""
+    running = ((len(share.card_ids), share.cpus) for a in snapshot.running for share in a.shares)
+    waiting = ((job.resources.cards_per_node, job.resources.cpus_per_node) for job in snapshot.waiting)
+    return chain(running, waiting)

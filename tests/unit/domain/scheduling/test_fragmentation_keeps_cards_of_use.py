@@ -10,6 +10,7 @@ from starverse.domain.scheduling.fragmentation import (
     Place,
     Placer,
     Task,
+    WholeCards,
     Workload,
     expected_unusable,
 )
@@ -95,3 +96,13 @@ def test_remembered_costs_answer_as_thinking_afresh_does() -> None:
         ]
         task = kinds[pick]
         assert placer.place(task) == Placer(usual, rooms).place(task)
+
+
+def test_whole_cards_lose_most_where_a_usual_request_no_longer_fits() -> None:
+    usual = WholeCards([(8, 64)] * 3 + [(1, 8)] + [(0, 4)] * 9, 8, 64)
+    assert usual.requests == ((8, 64), (1, 8))
+    cards, cpus = np.array([8, 5]), np.array([64, 64])
+    whole, begun = usual.losses(cards, cpus, (1, 8))
+    assert whole > begun
+    assert WholeCards([], 8, 64).losses(cards, cpus, (1, 8)).tolist() == [0, 0]
+    assert usual.losses(cards, cpus, (0, 4)).tolist() == [0, 0]
