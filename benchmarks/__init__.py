@@ -34,6 +34,13 @@ class Benchmark:
 
 BENCHMARKS = (
     Benchmark(
+        "planner",
+        1,
+        "work with a deadline on spot traces, beside the optimum in hindsight and two peers",
+        "spot-traces/availability/1-node/aws-02-15-2023",
+        "--spot",
+    ),
+    Benchmark(
         "checkpoint_interval",
         4,
         "how often to save on reclaimed machines, beside the best interval in hindsight",
