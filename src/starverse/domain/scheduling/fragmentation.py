@@ -24,9 +24,6 @@ CARD = 1000
 COVERED = 0.97
 """The usual tasks are the most frequent ones that make up this share of all arrivals."""
 SCARCITY_POWER = 2
-SIZE_POWER = 2.2
-"""A task of several cards weighs more than its cards do, since its room is the first to be broken up."""
-
 NEARLY = 0.06
 """Worth, in cards, by which places may differ and still count as equally good for whole cards."""
 
@@ -118,7 +115,7 @@ class WholeCards:
         for (cards, cpus_wanted), count in kept:
             share = count / sum(times for _, times in kept)
             copies = np.minimum(free // cards, cpus / max(1, cpus_wanted))
-            self._table += share * cards**SIZE_POWER * copies
+            self._table += share * cards * copies
 
     def losses(self, cards: Ints, cpus: Ints, request: tuple[int, int]) -> Ints:
         """How far the worth of each node's free cards and CPUs falls by the request, in steps of NEARLY."""
@@ -152,7 +149,7 @@ class Worth:
         allowed = np.array([[not t.models or m in t.models for t in tasks] for m in models], dtype=bool)
         usable = np.maximum(supply @ allowed, 1.0)
         cards = np.array([task.cards for task in tasks], dtype=np.float32)
-        weight = np.array(workload.shares) * cards**SIZE_POWER * (supply.sum() / usable) ** SCARCITY_POWER
+        weight = np.array(workload.shares) * cards * (supply.sum() / usable) ** SCARCITY_POWER
         part = np.array([max(1, task.card_milli) for task in tasks], dtype=np.int64)
         return cls(
             models=models,
