@@ -52,12 +52,10 @@ BENCHMARKS = (
     Benchmark(
         "placement_speed", 7, "placement: decisions a second on 1,213 and 4,278 nodes", "openb", "--openb"
     ),
-    Benchmark("calendar", 12, "a million bookings: admission, PostgreSQL, the linear bound", "philly"),
+    Benchmark("queue_policy", 8, "queue order without oracle run times, when a job will start", "philly"),
     Benchmark(
         "spot_market", 9, "spot placed with a forecast of firm demand; the auction", "philly/jobs.csv.gz"
     ),
-    Benchmark("queue_policy", 8, "queue order without oracle run times, when a job will start", "philly"),
-    Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
     Benchmark("forecast", 10, "free cards 1 to 72 hours ahead beside naive methods", "helios", "--helios"),
     Benchmark(
         "heat_map",
@@ -66,6 +64,8 @@ BENCHMARKS = (
         "spot-traces/availability",
         "--traces",
     ),
+    Benchmark("calendar", 12, "a million bookings: admission, PostgreSQL, the linear bound", "philly"),
+    Benchmark("ledger_postings", 13, "ledger: durable postings a second, kill -9", "philly/jobs.csv.gz"),
     Benchmark("metering_and_bill", 14, "metering of card-minutes, a bill over all jobs", "philly"),
     Benchmark("starts", 15, "start, reclaim, and what the control plane adds, on the local engine"),
     Benchmark("instances_in_a_row", 15, "instances launched, signed in to, stopped; what they leave behind"),

@@ -13,8 +13,8 @@ def test_folders_of_the_image_are_writable_and_links_are_not_followed(tmp_path: 
         (image / folder).mkdir(parents=True)
     (image / "home").symlink_to("/elsewhere")
     (image / "var/log").symlink_to("../elsewhere/log")
-    for folder in (image / "root", image / "var", image / "var/tmp"):
-        folder.chmod(0o555)
+    for closed in (image / "root", image / "var", image / "var/tmp"):
+        closed.chmod(0o555)
     upper.mkdir()
     open_to_lone_user(image, upper, None)
     made = {str(path.relative_to(upper)): path.stat().st_mode & 0o777 for path in upper.rglob("*")}
