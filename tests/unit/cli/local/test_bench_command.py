@@ -59,5 +59,6 @@ def test_the_list_names_a_module_each() -> None:
         assert find(benchmark.name) is find(benchmark.module) is benchmark
     others = {"__init__", "__main__", "report", "ledger_kills", "philly", "platform_starts", "results_page"}
     others |= {"scale_world", "stand_in_launchers", "endings", "researchers", "traces_left"}
+    others |= {"openb", "queue_replay", "waiting_thousands"}
     modules = {path.stem for path in (REPOSITORY / "benchmarks").glob("*.py")} - others
     assert modules == {benchmark.module for benchmark in BENCHMARKS}
