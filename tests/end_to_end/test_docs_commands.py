@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import json
 import re
 import shutil
 import socket
@@ -225,6 +227,29 @@ def prepare_disks(newcomer: Newcomer) -> dict[str, str]:
     return {first: signed_in(newcomer, *KEY) + first}
 
 
+def prepare_forecast(newcomer: Newcomer) -> dict[str, str]:
+    """A trace of sixty days: by day nothing is free."""
+    hours = [0 if 8 <= hour % 24 < 20 else 8 for hour in range(60 * 24)]
+    trace = {"metadata": {"gap_seconds": 3600}, "data": hours}
+    (newcomer.clone / "trace.json").write_text(json.dumps(trace))
+    first = "starverse heatmap --card rtx4090"
+    return {first: signed_in(newcomer) + first}
+
+
+def prepare_simulate(newcomer: Newcomer) -> dict[str, str]:
+    """Two logs of jobs, nodes, and two price books."""
+    log = "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:00:00,3600,2,7200,vc1\n"
+    (newcomer.clone / "jobs.csv.gz").write_bytes(gzip.compress(log.encode()))
+    account = "JobID|Account|Submit|ElapsedRaw|AllocTRES\n"
+    account += "1|lab|2026-03-02T10:00:00|3600|cpu=4,gres/gpu=2,mem=16G,node=1\n"
+    (newcomer.clone / "sacct.txt").write_text(account)
+    nodes = "count,cards,model,cpus,memory_gib,zone,fabric\n1,2,rtx4090,16,64,all,eth\n"
+    (newcomer.clone / "nodes.csv").write_text(nodes)
+    for name in ("now", "next"):
+        (newcomer.clone / f"{name}.yaml").write_text(shipped_price_book_text())
+    return {"starverse ": ".venv/bin/starverse "}
+
+
 @contextlib.contextmanager
 def served_by_rclone(folder: Path) -> Iterator[str]:
     """Its address while ``rclone serve webdav`` runs."""
@@ -257,6 +282,8 @@ PAGES: dict[str, Callable[[Newcomer], dict[str, str]]] = {
     "docs/en/instances.md": prepare_instances,
     "docs/en/disks.md": prepare_disks,
     "docs/en/images.md": prepare_images,
+    "docs/en/forecast.md": prepare_forecast,
+    "docs/en/simulate.md": prepare_simulate,
 }
 FOR_DEVELOPERS = {
     "CONTRIBUTING.md": "its commands change the tree or run the tests",
