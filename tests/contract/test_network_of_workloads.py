@@ -183,19 +183,21 @@ def test_a_neighbour_that_goes_flat_out_leaves_a_workload_its_rate(
     for one in (neighbour, spec):
         assert json.loads(Path(one.folder, "network", "rate.json").read_text())["refused"] == ""
         Path(one.workspace, "stream.py").write_text(STREAM)
-    alone = stream(spec, 1.0)
-    ask(neighbour, f"/usr/bin/python3 stream.py {INTERNET} {PORT} 3 4 ud > out 2>&1 &")
+    alone = stream(spec, 0.8)
+    ask(neighbour, f"/usr/bin/python3 stream.py {INTERNET} {PORT} 4 4 ud > out 2>&1 &")
     wait_for(lambda: sent(neighbour) > RATE // 8, what="the neighbour sends")
-    beside = stream(spec, 1.0)
+    beside = stream(spec, 0.8)
     for way in "ud":
         assert RATE / 3 < alone[way] < RATE * 1.5
         assert beside[way] > alone[way] / 2
 
 
 def stream(spec: LaunchSpec, seconds: float) -> dict[str, float]:
-    """Bytes a second, up and down at once."""
-    said = ask(spec, f"/usr/bin/python3 stream.py {INTERNET} {PORT} {seconds} 1 ud")
-    return dict(json.loads(next(line for line in said.splitlines() if line.startswith("{"))))
+    """Bytes a second, up and then down: at once, what acknowledges the one waits in the queue of the other."""
+    run = f"/usr/bin/python3 stream.py {INTERNET} {PORT} {seconds} 1"
+    said = ask(spec, f"{run} u; {run} d")
+    up, down = (json.loads(line) for line in said.splitlines() if line.startswith("{"))
+    return {**up, **down}
 
 
 def sent(spec: LaunchSpec) -> int:
