@@ -193,7 +193,7 @@ def test_a_neighbour_that_goes_flat_out_leaves_a_workload_its_rate(
 
 
 def stream(spec: LaunchSpec, seconds: float) -> dict[str, float]:
-    """Bytes a second, up and then down: at once, what acknowledges the one waits in the queue of the other."""
+    """Bytes a second, up and then down: at once, what acknowledges one waits in the other's queue."""
     run = f"/usr/bin/python3 stream.py {INTERNET} {PORT} {seconds} 1"
     said = ask(spec, f"{run} u; {run} d")
     up, down = (json.loads(line) for line in said.splitlines() if line.startswith("{"))

@@ -101,10 +101,8 @@ def test_what_a_disabled_account_runs_stops_and_others_go_on(site: Site, operato
     operator.client.patch(f"{PREFIX}/admin/accounts/{wang.email}", json={"disabled": True})
     site.world.run(60)
     stopped = operator.get("/instances/1")
-    assert (stopped["state"], stopped["message"]) == (
-        "stopped",
-        "its account was disabled by operator@localhost",
-    )
+    assert (stopped["state"], stopped["reason"]) == ("stopped", "account_disabled")
+    assert stopped["message"] == "its account was disabled by operator@localhost"
     assert li.get("/instances/box")["state"] == "running"
     operator.post(f"/instances/{number}:stop", status=202)
     site.world.run(60)

@@ -41,4 +41,4 @@ def end_work(platform: Platform, account_id: str, who: str) -> None:
 def _stop(platform: Platform, instance_id: str, who: str, connection: Connection) -> None:
     instance = instances.get(connection, instance_id)
     if instance is not None and instance.state in STANDING:
-        stop_run(connection, platform, instance, InstanceReason.ASKED, who, None)
+        stop_run(connection, platform, instance, InstanceReason.ACCOUNT_DISABLED, who, None)

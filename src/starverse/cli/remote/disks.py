@@ -87,7 +87,7 @@ def _snapshot_id(session: Session, text: str) -> str:
 @click.option("--deleted", is_flag=True, help="Those too that can still be restored.")
 def ls(session: Session, deleted: bool) -> None:
     found = session.client().disks.list(deleted=deleted)
-    titles = columns("NAME", "KIND", ">SIZE", ">USED", "STATE", "AT", "SNAPSHOTS", "SINCE")
+    titles = columns("NAME", "KIND", ">SIZE", ">USED", "STATE", "AT", "SCHEDULE", "SINCE")
     session.emit({"items": found}, lambda: render_table(titles, [_row(one) for one in found]))
 
 
@@ -308,7 +308,10 @@ def rm(session: Session, name: str, yes: bool) -> None:
     session.insist(f"Delete the disk {found['name']} of {found['gib']} GiB{held} and its snapshots?", yes=yes)
     session.client().disks.remove(found["id"])
     session.emit({"deleted": found["name"], "id": found["id"]}, lambda: "")
-    session.note(f"{found['name']} is deleted; for seven days: starverse disk restore {found['id']}")
+    if found["state"] == "failed":
+        session.note(f"{found['name']} is gone: it was never made, and there was nothing on it")
+    else:
+        session.note(f"{found['name']} is deleted; for seven days: starverse disk restore {found['id']}")
 
 
 @command("Bring a deleted disk back.", examples=("disk restore home", "disk restore home --name home-2"))

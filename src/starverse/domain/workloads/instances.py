@@ -54,6 +54,7 @@ class InstanceReason(StrEnum):
 
     NEW = "new"
     ASKED = "asked"
+    ACCOUNT_DISABLED = "account_disabled"
     IDLE = "idle"
     TTL = "ttl"
     RESIZED = "resized"

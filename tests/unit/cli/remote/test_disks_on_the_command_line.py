@@ -198,6 +198,14 @@ def test_deleting_asks_and_says_for_how_long_it_can_come_back(api: FakeApi, line
     assert line.run("disk", "restore", "home").code == 0
 
 
+def test_what_was_never_made_cannot_come_back(api: FakeApi, line: CommandLine) -> None:
+    api.on("GET", "/disks/home", {**examples.disk(), "state": "failed"})
+    api.on("DELETE", "/disks/d-home", Reply(204))
+    said = line.run("disk", "rm", "home", "--yes").err
+    assert "never made" in said
+    assert "restore" not in said
+
+
 def test_files_are_copied_onto_a_disk_and_off_it(api: FakeApi, line: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "甲 1.yaml").write_text("x")
