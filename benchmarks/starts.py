@@ -34,12 +34,13 @@ from starverse.engines.base import Presence
 from starverse.engines.local import LocalEngine
 from starverse.node.cards.declared import DeclaredCards
 from starverse.node.instance_agent import SSHD
+from starverse.testing.in_time import wait_for
 from starverse.testing.launches import build_launch
 
 NUMBER = 15
 NAME = "start, reclaim, control plane (local engine)"
 TEAM_UID = 200_001
-OBEDIENT = 'trap "exit 99" USR1\nsleep 300 &\nwait\n'
+OBEDIENT = 'trap "exit 99" USR1\n: > obeys\nsleep 300 &\nwait\n'
 """Exits for requeue as soon as a notice comes."""
 PATIENCE_SECONDS = 60.0
 NAMESPACES = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net"]
@@ -129,6 +130,7 @@ class EngineTrial:
         self.engine = LocalEngine(data, DeclaredCards("rtx4090:8"))
         self._news = threading.Event()
         self._count = 0
+        self._workspaces: dict[str, Path] = {}
 
     def submit(self, script: str, *, interactive: bool = False) -> tuple[str, float]:
         """Hand over a new launch; its id, and when it was handed over."""
@@ -143,6 +145,7 @@ class EngineTrial:
         )
         begun = time.time()
         self.engine.submit(spec)
+        self._workspaces[spec.allocation_id] = Path(spec.workspace)
         return spec.allocation_id, begun
 
     def until_ready(self, allocation_id: str) -> float:
@@ -151,6 +154,10 @@ class EngineTrial:
             state = self._look(allocation_id)
             if state is not None and state.ready_at is not None:
                 return state.ready_at
+
+    def until_obeying(self, allocation_id: str) -> None:
+        """Until ``OBEDIENT`` handles the signal: who does not yet is not sent it."""
+        wait_for((self._workspaces[allocation_id] / "obeys").exists, "the script to handle the notice")
 
     def until_ended(self, allocation_id: str) -> LauncherState:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -260,7 +267,7 @@ def time_reclaims(trial: EngineTrial, samples: Samples, count: int) -> None:
     """Notice, exit for requeue, cards free, and a next job on them."""
     for _ in range(count):
         first, _ = trial.submit(OBEDIENT)
-        trial.until_ready(first)
+        trial.until_obeying(first)
         noticed = time.time()
         trial.engine.steer(first, Desired(notice_reason="reclaim", notice_deadline=noticed + 30))
         state = trial.until_ended(first)
