@@ -205,7 +205,7 @@ def test_a_block_disk_is_a_sound_file_system_that_grows_and_is_copied(
 ) -> None:
     path = block_of(tmp_path, block)
     assert path.stat().st_size == 1024**3
-    assert path.stat().st_blocks * 512 < 200 * 1024**2
+    assert path.stat().st_blocks * 512 >= 1024**3  # its bytes are its own
     assert sound(path)
     larger = DiskTree(block.disk_id, DiskKind.BLOCK, 2)
     disks.grow(larger)
