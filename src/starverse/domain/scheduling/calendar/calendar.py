@@ -8,7 +8,7 @@ stored and kept up to date; it decides nothing by itself but whether a booking f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,6 +17,7 @@ from starverse.domain.timespan import Timespan, utc
 
 Window = Timespan
 """What a search answers: ``[start, end)`` in UTC."""
+_Search = Callable[[int, int, int, int], int | None]
 FOREVER = 253_402_300_799
 """The last second of the year 9999: the end of what has none."""
 
@@ -87,13 +88,8 @@ class Calendar:
         beside_on_demand: bool = False,
     ) -> Window | None:
         """The earliest window with ``cards`` free within the two, or ``None``."""
-        if seconds < 1 or cards < 1 or not_after <= not_before:
-            return None
-        limit, (begin, end) = self.capacity(pool) - cards, _seconds(not_before, not_after)
-        if limit < 0:
-            return None
-        found = self._steps(pool, beside_on_demand).first_below(limit, seconds, begin, end)
-        return None if found is None else Window(_instant(found), _instant(found + seconds))
+        steps = self._steps(pool, beside_on_demand)
+        return self._window(steps.first_below, pool, cards, seconds, (not_before, not_after))
 
     def last_window(
         self,
@@ -106,12 +102,18 @@ class Calendar:
         beside_on_demand: bool = False,
     ) -> Window | None:
         """The latest such window."""
-        if seconds < 1 or cards < 1 or not_after <= not_before:
+        steps = self._steps(pool, beside_on_demand)
+        return self._window(steps.last_below, pool, cards, seconds, (not_before, not_after))
+
+    def _window(
+        self, search: _Search, pool: str, cards: int, seconds: int, within: tuple[datetime, datetime]
+    ) -> Window | None:
+        if seconds < 1 or cards < 1 or within[1] <= within[0]:
             return None
-        limit, (begin, end) = self.capacity(pool) - cards, _seconds(not_before, not_after)
+        limit, (begin, end) = self.capacity(pool) - cards, _seconds(*within)
         if limit < 0:
             return None
-        found = self._steps(pool, beside_on_demand).last_below(limit, seconds, begin, end)
+        found = search(limit, seconds, begin, end)
         return None if found is None else Window(_instant(found), _instant(found + seconds))
 
     def book(self, booking_id: str, pool: str, cards: int, start: datetime, end: datetime) -> bool:
