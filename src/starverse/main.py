@@ -53,6 +53,7 @@ from starverse.reconcilers import (
     attachments,
     checkpoint,
     clone,
+    disabled,
     disk_copies,
     disk_meter,
     disks,
@@ -106,6 +107,7 @@ def make_reconcilers(platform: Platform) -> list[Reconciler]:
         disk_copies,
         attachments,
         disk_meter,
+        disabled,
         history,
     )
     return [part.make(platform) for part in parts]

@@ -6,8 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
+from starverse.db import instances
+from starverse.db.tables import accounts
 from starverse.domain.pricing.price_book_yaml import shipped_price_book_text
+from starverse.domain.workloads.states import InstanceState
 from starverse.engines.fake import FakeRun
 from starverse.testing.http_sites import PASSWORD, PREFIX, Person, Site
 
@@ -104,9 +108,25 @@ def test_what_a_disabled_account_runs_stops_and_others_go_on(site: Site, operato
     assert (stopped["state"], stopped["reason"]) == ("stopped", "account_disabled")
     assert stopped["message"] == "its account was disabled by operator@localhost"
     assert li.get("/instances/box")["state"] == "running"
+    assert site.world.run_reconciler("disabled") == ""
     operator.post(f"/instances/{number}:stop", status=202)
     site.world.run(60)
     assert li.get("/instances/box")["state"] == "stopped"
+
+
+def test_a_server_that_dies_before_it_has_ended_the_work_ends_it_later(site: Site) -> None:
+    wang = site.register()
+    site.world.plan("box", FakeRun(run_seconds=float("inf")))
+    wang.post("/instances", {"card": "rtx4090", "name": "box"})
+    site.world.run(5)
+    with site.world.platform.database.write() as connection:
+        connection.execute(update(accounts).where(accounts.c.email == wang.email).values(disabled=True))
+    assert site.world.run_reconciler("disabled") == "ended the work of 1 disabled accounts"
+    assert site.world.run_reconciler("disabled") == ""
+    site.world.run(60)
+    with site.world.platform.database.read() as connection:
+        states = {one.state for one in instances.in_state(connection, *InstanceState)}
+    assert states == {InstanceState.STOPPED}
 
 
 def test_nobody_takes_their_own_rights_away(operator: Person) -> None:

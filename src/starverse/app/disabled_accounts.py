@@ -15,11 +15,19 @@ from starverse.domain.workloads.instances import InstanceReason
 from starverse.domain.workloads.states import JobState
 
 
+def end_what_goes_on(platform: Platform) -> str:
+    """End what disabled accounts still run: a server may have died between the account and its work."""
+    with platform.database.read() as connection:
+        found = jobs.accounts_to_stop(connection)
+    for account_id in found:
+        end_work(platform, account_id, "its account was disabled")
+    return f"ended the work of {len(found)} disabled accounts" if found else ""
+
+
 def end_work(platform: Platform, account_id: str, who: str) -> None:
     """Stop the instances and cancel the jobs that the account started, in whichever team.
 
-    They have the notice that a stop gives; files and disks stay. A repeat ends what an earlier one that was
-    interrupted left running.
+    They have the notice that a stop gives; files and disks stay. A repeat ends what is left running.
     """
     with platform.database.read() as connection:
         standing = [
@@ -28,7 +36,7 @@ def end_work(platform: Platform, account_id: str, who: str) -> None:
         alive = [
             job.id
             for job in jobs.in_state(connection, JobState.QUEUED, JobState.RUNNING)
-            if job.account_id == account_id and job.instance_id is None
+            if job.account_id == account_id and job.instance_id is None and job.cancel_requested_at is None
         ]
     for instance_id in standing:
         platform.database.write_retrying(partial(_stop, platform, instance_id, who))

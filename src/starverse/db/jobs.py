@@ -14,7 +14,7 @@ from starverse.db import job_specs
 from starverse.db.prepared import Prepared, among
 from starverse.db.session import LostRace
 from starverse.db.statements import in_chunks, insert_new
-from starverse.db.tables import counters, jobs
+from starverse.db.tables import accounts, counters, jobs
 from starverse.domain.workloads.records import Job
 from starverse.domain.workloads.states import JOB_TRANSITIONS, JobState, advance
 
@@ -116,6 +116,21 @@ def queued(connection: Connection) -> list[Job]:
 def in_state(connection: Connection, *states: JobState) -> list[Job]:
     """Jobs of all teams in these states, oldest first."""
     return _read(connection, _all().where(jobs.c.state.in_(states)).order_by(jobs.c.submitted_at, jobs.c.id))
+
+
+def accounts_to_stop(connection: Connection) -> list[str]:
+    """Disabled accounts with jobs or instances that go on, and that nobody has asked to end yet."""
+    query = (
+        select(jobs.c.account_id)
+        .join(accounts, accounts.c.id == jobs.c.account_id)
+        .where(
+            accounts.c.disabled.is_(True),
+            jobs.c.state.in_((JobState.QUEUED, JobState.RUNNING)),
+            jobs.c.cancel_requested_at.is_(None),
+        )
+        .distinct()
+    )
+    return sorted(connection.execute(query).scalars())
 
 
 def dependency_facts(
