@@ -70,7 +70,6 @@ class Sample:
 
     at: datetime
     busy_cards: int
-    waiting_jobs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ class Replay:
                 position += 1
             self._decide(now)
             busy = sum(running.allocation.cards for running in self.state.running.values())
-            self.samples.append(Sample(now, busy, len(self.state.queue)))
+            self.samples.append(Sample(now, busy))
         for queued in self.state.queue.values():
             queued.fate.refused = queued.fate.refused or "never placed"
         cards = sum(len(node.cards) for node in self.nodes)

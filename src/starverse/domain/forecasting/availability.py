@@ -77,9 +77,6 @@ class AvailabilityModel:
         return np.stack([np.interp(where, known, column) for column in self.coefficients.T], axis=1)
 
 
-UNFITTED = AvailabilityModel(np.tile(PRIOR, (len(ANCHORS), 1)))
-
-
 def probability(
     history: HourlySeries, cards: int, hours: Sequence[int], model: AvailabilityModel | None = None
 ) -> Floats:
